@@ -60,6 +60,8 @@ TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
 TIMER_DELETE_UNIQUE_KEY: Final = "TIMER_DEL_UNIQKEY"
 ARRIVE_TIME: Final = "ARRIVE_TIME"
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
+PRIORITY: Final = "_SYS_MSG_PRIORITY_"
+TRACE_CONTEXT: Final = "TRACE_CONTEXT"
 
 SINK_ROW: Final = "ROQUET_ROW"
 """Row and query that a message was made from: set by our Spark sink, used by readers to drop
@@ -97,6 +99,7 @@ RESERVED: Final = frozenset(
         ORIGIN_GROUP, TRANSACTION_OFFSET, BORN_HOST, BORN_TIMESTAMP, DUP_INFO, POP_CK_OFFSET,
         TIMER_DELAY_LEVEL, TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS, TIMER_ROLL_TIMES,
         TIMER_DELETE_UNIQUE_KEY, ARRIVE_TIME, PUSH_REPLY_TIME,
+        PRIORITY,
     }
 )  # fmt: skip
 """Names of the system's own properties: users may not set them."""

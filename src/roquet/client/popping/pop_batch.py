@@ -131,13 +131,39 @@ class PoppedMessage(ReceivedMessage):
         self._owner = batch
 
 
+class ReplyHandles:
+    """Receipt handles of the records of one pop reply."""
+
+    def __init__(self, reply: PopReply, broker: str) -> None:
+        self._reply = reply
+        self._broker = broker
+        self.starts = parse_starts(reply.start_offset_info) if reply.start_offset_info else {}
+        """First offset popped of each queue; empty if the broker does not say."""
+
+    def handle_of(self, record: Record) -> ReceiptHandle:
+        """The handle of a record; RecordError for one of a retry topic that cannot be read."""
+        if b"POP_CK\x01" in record.properties:
+            # The message of a retry topic carries its own handle.
+            return decode_receipt_handle(decode_properties(record.properties)[names.POP_CK])
+        reply, kind = self._reply, retry_kind(record.topic)
+        return ReceiptHandle(
+            start=self.starts.get(f"{kind}@{record.queue_id}", record.queue_offset),
+            pop_ms=reply.pop_time,
+            invisible_ms=reply.invisible_time,
+            revive_queue=reply.revive_qid,
+            retry=kind,
+            broker=self._broker,
+            queue_id=record.queue_id,
+            offset=record.queue_offset,
+        )
+
+
 class PopReplyParser:
     """Builds the messages of one pop reply, each with the batch of its queue."""
 
     def __init__(self, target: PopTarget, reply: PopReply) -> None:
         self._target = target
-        self._reply = reply
-        self._starts = parse_starts(reply.start_offset_info) if reply.start_offset_info else {}
+        self._handles = ReplyHandles(reply, target.broker)
         self._popped: dict[tuple[str, int], PopBatch] = {}
         """By kind of topic and queue id. Retry messages come under the popped topic's name, which
         does not tell them from others."""
@@ -147,35 +173,22 @@ class PopReplyParser:
         return [self._message(record) for record in records]
 
     def _message(self, record: Record) -> PoppedMessage:
-        if b"POP_CK\x01" in record.properties:
-            batch = self._from_handle(record)
-        else:
-            kind = retry_kind(record.topic)
-            batch = self._popped.get((kind, record.queue_id)) or self._from_info(kind, record)
+        batch = self._batch(record)
         return PoppedMessage(batch.queue, record, batch)
 
-    def _from_handle(self, record: Record) -> PopBatch:
-        """The batch of a retry topic's message, which carries its own handle."""
-        handle = decode_receipt_handle(decode_properties(record.properties)[names.POP_CK])
-        key = (handle.retry, handle.queue_id)
-        batch = self._popped.get(key)
-        if batch is None or batch.handle.start != handle.start:
-            batch = self._popped[key] = PopBatch(self._target, handle)
-        return batch
-
-    def _from_info(self, kind: str, record: Record) -> PopBatch:
-        reply, key = self._reply, f"{kind}@{record.queue_id}"
-        handle = ReceiptHandle(
-            start=self._starts.get(key, record.queue_offset),
-            pop_ms=reply.pop_time,
-            invisible_ms=reply.invisible_time,
-            revive_queue=reply.revive_qid,
-            retry=kind,
-            broker=self._target.broker,
-            queue_id=record.queue_id,
-            offset=record.queue_offset,
-        )
-        batch = PopBatch(self._target, handle)
-        if self._starts:  # older brokers do not say: each message is a batch of its own then
-            self._popped[kind, record.queue_id] = batch
+    def _batch(self, record: Record) -> PopBatch:
+        if b"POP_CK\x01" not in record.properties:
+            batch = self._popped.get((retry_kind(record.topic), record.queue_id))
+            if batch is not None:
+                return batch
+            handle = self._handles.handle_of(record)
+            if not self._handles.starts:
+                # Older brokers do not say where a pop begins: each message is a batch of its own.
+                return PopBatch(self._target, handle)
+        else:
+            handle = self._handles.handle_of(record)
+            batch = self._popped.get((handle.retry, handle.queue_id))
+            if batch is not None and batch.handle.start == handle.start:
+                return batch
+        batch = self._popped[handle.retry, handle.queue_id] = PopBatch(self._target, handle)
         return batch

@@ -66,6 +66,8 @@ class PreparedMessage(msgspec.Struct, frozen=True, gc=False):
     """Whether it cannot be part of a batch: it is delayed, or goes to a retry topic."""
     selection: QueueSelection | None = None
     """The selector that chooses the queue; None leaves it to the order key or round robin."""
+    sys_flag: int = 0
+    """Says how the body is compressed already; 0 for a body as it is."""
 
     @property
     def is_bound(self) -> bool:
@@ -86,8 +88,8 @@ class PreparedMessage(msgspec.Struct, frozen=True, gc=False):
 
     def compressed(self, config: ProducerConfig) -> tuple[bytes, int]:
         """The body as sent outside of batches, compressed if that helps, and its system flag."""
-        if len(self.body) < config.compress_from:
-            return self.body, 0
+        if self.sys_flag or len(self.body) < config.compress_from:
+            return self.body, self.sys_flag
         body = compress(self.body, config.compression, config.compress_level)
         if len(body) >= len(self.body):  # incompressible
             return self.body, 0

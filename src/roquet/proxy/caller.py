@@ -1,0 +1,48 @@
+"""Caller: the client of one request, as its metadata and its connection show it."""
+
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import unquote
+
+import msgspec
+
+from roquet.rules.proxy.status import Refusal, StatusCode
+
+CLIENT_ID: Final = "x-mq-client-id"
+LANGUAGE: Final = "x-mq-language"
+VERSION: Final = "x-mq-client-version"
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """The client of one request."""
+
+    client_id: str
+    language: str
+    """As the client says it; Node's calls itself HTTP."""
+    version: str
+    address: str
+    """`ip:port`; empty for a connection that has none."""
+    left_ms: int | None
+    """Time until the request's deadline; None without one."""
+
+
+def caller_of(
+    metadata: Iterable[tuple[str, str | bytes]], peer: str, left_s: float | None
+) -> Caller:
+    """The caller of a request; raises Refusal when it does not say its client id."""
+    known = {name: value for name, value in metadata if isinstance(value, str)}
+    client_id = known.get(CLIENT_ID, "")
+    if not client_id or client_id.isspace():
+        raise Refusal(
+            StatusCode.CLIENT_ID_REQUIRED, f"the header {CLIENT_ID} with the client's id is missing"
+        )
+    left_ms = None if left_s is None else max(int(left_s * 1_000), 0)
+    return Caller(
+        client_id, known.get(LANGUAGE, ""), known.get(VERSION, ""), address_of(peer), left_ms
+    )
+
+
+def address_of(peer: str) -> str:
+    """`ip:port` of a peer as gRPC writes it: `ipv4:10.0.0.1:4711`, `ipv6:%5B::1%5D:4711`."""
+    scheme, _, address = peer.partition(":")
+    return unquote(address) if scheme in ("ipv4", "ipv6") else ""

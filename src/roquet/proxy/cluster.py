@@ -1,0 +1,141 @@
+"""ProxiedCluster: the brokers behind the proxy, and the settings of their topics and groups."""
+
+from collections.abc import Sequence
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from roquet.client.config import ProducerConfig
+from roquet.client.connection.session import Session
+from roquet.client.sending.delivery import MessageDelivery
+from roquet.model.errors import RoquetError
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import HeartbeatData, ProducerData
+from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.net.clock import Clock
+from roquet.proxy.config import ProxyConfig
+from roquet.rules.proxy.status import Refusal, StatusCode
+from roquet.rules.topic_attributes import MESSAGE_TYPE
+from roquet.wire.call import Call, R, Reply
+from roquet.wire.calls.admin.topic import GetGroup, GetTopic
+from roquet.wire.fastjson import codec
+
+FRESH_MS: Final = 20_000
+"""Age up to which remembered settings of a topic or a group are used."""
+
+NEVER: Final = 2**31 - 1
+"""Size from which bodies are compressed: they are sent as their clients made them."""
+
+T = TypeVar("T")
+
+
+class SettingsCache(Generic[T]):
+    """Settings of topics or groups as brokers gave them, asked for again when they are old."""
+
+    def __init__(self, session: Session, kind: type[T], clock: Clock) -> None:
+        self._session = session
+        self._kind = kind
+        self._clock = clock
+        self._known: dict[str, tuple[T | None, int]] = {}
+        """What is known of each name, and when it was asked for, on the monotonic clock."""
+
+    async def get(self, name: str, topic: str, call: Call[Reply]) -> T | None:
+        """Settings by a broker of a topic; the known ones, or None, while no broker answers."""
+        now_ms = self._clock.monotonic_ms()
+        known, asked_ms = self._known.get(name, (None, now_ms - FRESH_MS - 1))
+        if now_ms - asked_ms > FRESH_MS:
+            known = await self._ask(topic, call) or known
+            self._known[name] = known, now_ms
+        return known
+
+    async def _ask(self, topic: str, call: Call[Reply]) -> T | None:
+        for broker in self._session.routes.brokers_of(topic):
+            try:
+                reply = await self._session.call(broker.broker_name, call)
+                return codec.loads(reply.body, self._kind)
+            except RoquetError:  # the next broker may answer
+                continue
+        return None
+
+
+class ProxiedCluster:
+    """Routes, settings and calls of one cluster, and its heartbeats for transactions."""
+
+    def __init__(self, namesrv: str | Sequence[str] | None, config: ProxyConfig) -> None:
+        producing = ProducerConfig(
+            clock=config.clock,
+            timeout_ms=config.call_timeout_ms,
+            compress_from=NEVER,
+            instance="roquet-proxy",
+        )
+        self.session = Session(namesrv, producing)
+        self.delivery = MessageDelivery(self.session, producing, "roquet-proxy")
+        self._once = MessageDelivery(
+            self.session, msgspec.structs.replace(producing, retry_times=0), "roquet-proxy"
+        )
+        self._topics = SettingsCache(self.session, TopicConfig, config.clock)
+        self._groups = SettingsCache(self.session, SubscriptionGroup, config.clock)
+        self.checks_types = config.check_message_types
+        self.transactional: set[str] = set()
+        """Topics of which brokers may ask this proxy about transactions."""
+
+    def start(self) -> None:
+        """Open for work; no server needs to be reachable yet."""
+        self.session.start(self._heartbeat)
+        self.session.membership.is_awaited = lambda: bool(self.transactional)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.session.close()
+
+    async def call(self, broker: str, call: Call[R], timeout_ms: int | None = None) -> R:
+        """Call a broker's master. Raises Refusal for a broker that is not known."""
+        if not self.session.routes.addresses(broker):
+            raise Refusal(StatusCode.BAD_REQUEST, f"no broker {broker!r:.100} is known")
+        return await self.session.call(broker, call, timeout_ms)
+
+    async def find_route(self, topic: str) -> None:
+        """Make sure that a topic's route is known; raises Refusal for an unknown topic."""
+        routes = self.session.routes
+        if not routes.brokers_of(topic) and await routes.refresh(topic) is None:
+            raise Refusal(
+                StatusCode.TOPIC_NOT_FOUND,
+                f"topic {topic} does not exist: `roquet topic create {topic}` makes it",
+            )
+
+    async def readable(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues of a topic to read from; raises Refusal for an unknown topic."""
+        await self.find_route(topic)
+        return self.session.routes.readable(topic) or ()
+
+    async def writable(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues of a topic to write to; raises Refusal for an unknown topic."""
+        await self.find_route(topic)
+        return self.session.routes.writable(topic) or ()
+
+    def sender(self, *, transactional: bool) -> MessageDelivery:
+        """Sends messages; a half message once, since a second one would be asked about as well."""
+        return self._once if transactional else self.delivery
+
+    async def topic_type(self, topic: str) -> str | None:
+        """The type of messages that a topic takes; None without the attribute."""
+        config = await self._topics.get(topic, topic, GetTopic(topic=topic))
+        return config.attributes.get(MESSAGE_TYPE) if config is not None else None
+
+    async def group(self, group: str, topic: str) -> SubscriptionGroup:
+        """A group's settings, by a broker of a topic; those of a new group where it has none."""
+        found = await self._groups.get(group, topic, GetGroup(group=group))
+        return found if found is not None else SubscriptionGroup(group_name=group)
+
+    def ask_about(self, topic: str) -> None:
+        """Let brokers ask this proxy about transactions of a topic."""
+        if topic not in self.transactional:
+            self.transactional.add(topic)
+            self.session.membership.trigger()
+
+    def _heartbeat(self) -> HeartbeatData:
+        groups = [ProducerData(group_name=topic) for topic in sorted(self.transactional)]
+        return HeartbeatData(
+            client_id=self.session.identity.client_id,
+            producer_data_set=groups or [ProducerData(group_name="roquet-proxy")],
+        )

@@ -1,0 +1,222 @@
+"""Receiving: a group's messages of a broker, invisible to its other members for a time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+import msgspec
+
+from roquet.client.popping.pop_batch import ReplyHandles
+from roquet.client.reading.message import read_records
+from roquet.log_records import logger
+from roquet.model.errors import RecordError, RoquetError
+from roquet.model.message import StoredMessage
+from roquet.model.subscription import SQL92, TAG
+from roquet.proxy.answers import status_of
+from roquet.proxy.caller import Caller
+from roquet.proxy.clients import ClientTable, ProxyClient
+from roquet.proxy.cluster import ProxiedCluster
+from roquet.proxy.config import ProxyConfig
+from roquet.proxy.handlers.settling import SettleHandler
+from roquet.proxy.messages import to_protobuf
+from roquet.proxy.protos import definition_pb2 as pb
+from roquet.proxy.protos import service_pb2 as service
+from roquet.proxy.receipts import Receipt, ReceiptKey, ReceiptRenewals
+from roquet.rules.proxy import renewal, validation
+from roquet.rules.proxy.status import Refusal, StatusCode
+from roquet.rules.tag_filter import parse_tags
+from roquet.wire.calls.pop import Pop, PopReply
+from roquet.wire.codes import ResponseCode
+from roquet.wire.records.record import to_message
+
+log = logger(__name__)
+
+ANY_QUEUE = -1
+FROM_NEWEST = 1
+"""Where a new group starts, as the genuine proxy has it."""
+
+MARGIN_MS = 2_000
+"""Time that a broker has for its answer beyond the wait for messages."""
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """A message on its way to a client, and its receipt."""
+
+    message: StoredMessage
+    receipt: Receipt
+
+
+class ReceiveHandler:
+    """Gives clients the messages of their groups."""
+
+    __slots__ = ("_clients", "_clock", "_cluster", "_config", "_renewals", "_settling")
+
+    def __init__(
+        self,
+        cluster: ProxiedCluster,
+        clients: ClientTable,
+        renewals: ReceiptRenewals,
+        settling: SettleHandler,
+        config: ProxyConfig,
+    ) -> None:
+        self._cluster = cluster
+        self._clients = clients
+        self._renewals = renewals
+        self._settling = settling
+        self._config = config
+        self._clock = config.clock
+
+    async def receive(
+        self, request: service.ReceiveMessageRequest, caller: Caller
+    ) -> AsyncIterator[service.ReceiveMessageResponse]:
+        """Wait for messages, and give them with a status before and the time behind them."""
+        unsent: list[Delivery] = []
+        try:
+            unsent += await self._receive(request, caller)
+            if not unsent:
+                raise Refusal(StatusCode.MESSAGE_NOT_FOUND, "no new message")
+            yield service.ReceiveMessageResponse(status=pb.Status(code=pb.OK, message="OK"))
+            while unsent:
+                message = self._outgoing(unsent[0], request, caller)
+                yield service.ReceiveMessageResponse(message=message)
+                del unsent[0]
+        except RoquetError as error:
+            yield service.ReceiveMessageResponse(status=status_of(error))
+        finally:
+            # The stream has broken: others get at once what this client did not.
+            self._release(unsent, request)
+        end = service.ReceiveMessageResponse()
+        end.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
+        yield end
+
+    async def _receive(
+        self, request: service.ReceiveMessageRequest, caller: Caller
+    ) -> Sequence[Delivery]:
+        client = await self._clients.wait_for(caller.client_id, self._config.settings_wait_ms)
+        topic = validation.check_topic(request.message_queue.topic.name)
+        group = validation.check_group(request.group.name)
+        asked = request.long_polling_timeout
+        poll_ms = validation.polling_ms(
+            asked.ToMilliseconds() if request.HasField("long_polling_timeout") else None,
+            caller.left_ms,
+            client.settings.request_timeout.ToMilliseconds(),
+        )
+        invisible_ms = renewal.INVISIBLE_MS
+        if not request.auto_renew:
+            wanted_ms = request.invisible_duration.ToMilliseconds()
+            invisible_ms = validation.check_invisible_ms(wanted_ms, validation.INVISIBLE_MIN_MS)
+        broker = await self._broker(topic, request.message_queue.broker.name)
+        kind, expression = filter_of(request.filter_expression)
+        call = Pop(
+            consumer_group=group,
+            topic=topic,
+            queue_id=ANY_QUEUE,
+            max_msg_nums=min(request.batch_size, validation.BATCH_MAX),
+            invisible_time=invisible_ms,
+            poll_time=poll_ms,
+            born_time=self._clock.now_ms(),
+            init_mode=FROM_NEWEST,
+            exp_type=kind,
+            exp=expression,
+            order=client.settings.subscription.fifo,
+            attempt_id=request.attempt_id or None,
+        )
+        reply = await self._pop(broker, call, request)
+        if reply.code == ResponseCode.POLLING_FULL:
+            raise Refusal(StatusCode.TOO_MANY_REQUESTS, "too many receives wait at the broker")
+        if reply.code != ResponseCode.SUCCESS:
+            return ()
+        tags = parse_tags(expression) if kind == TAG else None
+        return await self._wanted(list(deliveries(reply, broker)), tags, client, topic, group)
+
+    async def _pop(
+        self, broker: str, call: Pop, request: service.ReceiveMessageRequest
+    ) -> PopReply:
+        """Pop once; what comes after the client has gone is released."""
+        work = self._cluster.call(broker, call, call.poll_time + MARGIN_MS)
+        pop = self._cluster.session.background.start(work, f"pop of {call.topic} at {broker}")
+        try:
+            return await asyncio.shield(pop)
+        except asyncio.CancelledError:
+            pop.add_done_callback(lambda ended: self._release_late(ended, broker, request))
+            raise
+
+    def _release_late(
+        self,
+        pop: "asyncio.Task[PopReply]",
+        broker: str,
+        request: service.ReceiveMessageRequest,
+    ) -> None:
+        if pop.cancelled() or pop.exception() is not None:
+            return
+        if pop.result().code == ResponseCode.SUCCESS:
+            self._release(list(deliveries(pop.result(), broker)), request)
+
+    def _release(self, unsent: Sequence[Delivery], request: service.ReceiveMessageRequest) -> None:
+        if unsent:
+            receipts = [delivery.receipt for delivery in unsent]
+            topic, group = request.message_queue.topic.name, request.group.name
+            self._cluster.session.background.start(
+                self._settling.release(receipts, topic, group), f"release of {topic}"
+            )
+
+    async def _broker(self, topic: str, name: str) -> str:
+        """The broker that a request names, or any of the topic's when that one is not known."""
+        brokers = {queue.broker_name for queue in await self._cluster.readable(topic)}
+        if not brokers:
+            raise Refusal(StatusCode.FORBIDDEN, f"topic {topic} has no queue that may be read")
+        return name if name in brokers else min(brokers)
+
+    async def _wanted(
+        self,
+        found: Sequence[Delivery],
+        tags: frozenset[str] | None,
+        client: ProxyClient,
+        topic: str,
+        group: str,
+    ) -> Sequence[Delivery]:
+        """The messages that the client gets; others are acknowledged, or dead letters."""
+        wanted = []
+        attempts_max = client.settings.backoff_policy.max_attempts
+        for delivery in found:
+            if tags is not None and delivery.message.tag not in tags:
+                await self._settling.drop(delivery.receipt, topic, group)
+            elif attempts_max and delivery.message.reconsume_times >= attempts_max:
+                await self._settling.bury(delivery.receipt, delivery.message, topic, group)
+            else:
+                wanted.append(delivery)
+        return wanted
+
+    def _outgoing(
+        self, delivery: Delivery, request: service.ReceiveMessageRequest, caller: Caller
+    ) -> pb.Message:
+        stored, topic = delivery.message, request.message_queue.topic.name
+        key = ReceiptKey(caller.client_id, request.group.name, delivery.receipt.text())
+        if request.auto_renew:
+            self._renewals.add(key, delivery.receipt, topic, stored.reconsume_times)
+        message = to_protobuf(stored, stored.body, stored.sys_flag, topic)
+        message.system_properties.receipt_handle = key.handle
+        return message
+
+
+def filter_of(expression: pb.FilterExpression) -> tuple[str, str]:
+    """Kind and text of a filter, as brokers have them; no text means all messages."""
+    kind = SQL92 if expression.type == pb.SQL else TAG
+    return kind, expression.expression or "*"
+
+
+def deliveries(reply: PopReply, broker: str) -> Iterator[Delivery]:
+    """The messages of a pop's reply; those that cannot be read come again, and are left out."""
+    handles = ReplyHandles(reply, broker)
+
+    def damaged(offset: int, error: RecordError) -> None:
+        log.error("a message at %s, offset %d cannot be read: %s", broker, offset, error)
+
+    for record in read_records(reply.body, damaged):
+        try:
+            handle = msgspec.structs.replace(handles.handle_of(record), offset=record.queue_offset)
+            yield Delivery(
+                to_message(record, broker=broker, decompress=False),
+                Receipt(handle, record.position),
+            )
+        except RoquetError as error:
+            damaged(record.queue_offset, RecordError(str(error)))

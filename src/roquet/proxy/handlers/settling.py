@@ -1,0 +1,131 @@
+"""Settling: messages are acknowledged, kept for longer, or given up."""
+
+import asyncio
+from collections.abc import Sequence
+
+from roquet.client.reading.message import DEAD_LETTER
+from roquet.log_records import logger
+from roquet.model.errors import RoquetError
+from roquet.model.message import StoredMessage
+from roquet.net.clock import Clock
+from roquet.proxy.answers import OK, status_of
+from roquet.proxy.caller import Caller
+from roquet.proxy.cluster import ProxiedCluster
+from roquet.proxy.protos import definition_pb2 as pb
+from roquet.proxy.protos import service_pb2 as service
+from roquet.proxy.receipts import Deliveries, Receipt, ReceiptKey, ReceiptRenewals
+from roquet.rules.proxy import renewal
+from roquet.rules.proxy.status import Refusal, StatusCode, common_code
+from roquet.rules.proxy.validation import check_group, check_invisible_ms, check_topic
+from roquet.wire.calls.send import SendBack
+
+log = logger(__name__)
+
+
+class SettleHandler:
+    """Settles delivered messages at their brokers."""
+
+    __slots__ = ("_clock", "_cluster", "_deliveries", "_renewals")
+
+    def __init__(
+        self,
+        cluster: ProxiedCluster,
+        deliveries: Deliveries,
+        renewals: ReceiptRenewals,
+        clock: Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._deliveries = deliveries
+        self._renewals = renewals
+        self._clock = clock
+
+    async def ack(
+        self, request: service.AckMessageRequest, caller: Caller
+    ) -> service.AckMessageResponse:
+        """Acknowledge messages, each with its own result."""
+        topic, group = check_topic(request.topic.name), check_group(request.group.name)
+        if not request.entries:
+            raise Refusal(StatusCode.BAD_REQUEST, "the request acknowledges no message")
+        await self._cluster.find_route(topic)
+        work = (self._ack(entry, topic, group, caller) for entry in request.entries)
+        entries = await asyncio.gather(*work)
+        code = common_code(StatusCode(entry.status.code) for entry in entries)
+        status = pb.Status(code=code.name, message=code.name)
+        return service.AckMessageResponse(status=status, entries=entries)
+
+    async def _ack(
+        self, entry: service.AckMessageEntry, topic: str, group: str, caller: Caller
+    ) -> service.AckMessageResultEntry:
+        key = ReceiptKey(caller.client_id, group, entry.receipt_handle)
+        try:
+            await self._deliveries.ack(self._renewals.current(key), topic, group)
+            status = OK
+            self._renewals.remove(key)
+        except RoquetError as error:
+            status = status_of(error)
+        return service.AckMessageResultEntry(
+            message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status
+        )
+
+    async def change(
+        self, request: service.ChangeInvisibleDurationRequest, caller: Caller
+    ) -> service.ChangeInvisibleDurationResponse:
+        """Change when a message becomes visible again: its next receipt is the answer."""
+        topic, group = check_topic(request.topic.name), check_group(request.group.name)
+        invisible_ms = check_invisible_ms(request.invisible_duration.ToMilliseconds())
+        await self._cluster.find_route(topic)
+        key = ReceiptKey(caller.client_id, group, request.receipt_handle)
+        receipt = self._renewals.current(key)
+        changed = await self._deliveries.change(receipt, topic, group, invisible_ms)
+        self._renewals.remove(key)
+        return service.ChangeInvisibleDurationResponse(receipt_handle=changed.text())
+
+    async def forward(
+        self, request: service.ForwardMessageToDeadLetterQueueRequest, caller: Caller
+    ) -> service.ForwardMessageToDeadLetterQueueResponse:
+        """Move a message to its group's dead letters, and acknowledge it after that."""
+        topic, group = check_topic(request.topic.name), check_group(request.group.name)
+        await self._cluster.find_route(topic)
+        key = ReceiptKey(caller.client_id, group, request.receipt_handle)
+        receipt = self._renewals.current(key)
+        if receipt.position < 0:
+            text = "the receipt handle does not say where the message is stored"
+            raise Refusal(StatusCode.INVALID_RECEIPT_HANDLE, text)
+        await self._bury(receipt, request.message_id, topic, group)
+        self._renewals.remove(key)
+        return service.ForwardMessageToDeadLetterQueueResponse()
+
+    async def bury(self, receipt: Receipt, message: StoredMessage, topic: str, group: str) -> None:
+        """Move a message over its limit of tries to the dead letters; it comes again if not."""
+        try:
+            await self._bury(receipt, message.message_id, topic, group)
+        except RoquetError as error:
+            log.warning("message %s of %s is not buried: %s", message.message_id, topic, error)
+
+    async def _bury(self, receipt: Receipt, message_id: str, topic: str, group: str) -> None:
+        call = SendBack(
+            offset=receipt.position,
+            group=group,
+            delay_level=DEAD_LETTER,
+            origin_msg_id=message_id,
+            origin_topic=topic,
+            max_reconsume_times=0,
+            broker_name=receipt.handle.broker,
+        )
+        await self._cluster.call(receipt.handle.broker, call)
+        await self._deliveries.ack(receipt, topic, group)
+
+    async def drop(self, receipt: Receipt, topic: str, group: str) -> None:
+        """Acknowledge a message that its client's filter leaves out."""
+        try:
+            await self._deliveries.ack(receipt, topic, group)
+        except RoquetError as error:
+            log.info("a message of %s that is left out comes again: %s", topic, error)
+
+    async def release(self, receipts: Sequence[Receipt], topic: str, group: str) -> None:
+        """Let messages come again at once that no client has got."""
+        for receipt in receipts:
+            try:
+                await self._deliveries.change(receipt, topic, group, renewal.RELEASE_MS)
+            except RoquetError as error:
+                log.info("a message of %s comes again when its time is over: %s", topic, error)

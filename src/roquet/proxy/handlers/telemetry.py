@@ -1,0 +1,137 @@
+"""Telemetry: a client's settings, its heartbeats, and what the proxy tells it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final
+
+from roquet.proxy.caller import Caller
+from roquet.proxy.clients import ClientTable, Commands
+from roquet.proxy.cluster import ProxiedCluster
+from roquet.proxy.protos import definition_pb2 as pb
+from roquet.proxy.protos import service_pb2 as service
+from roquet.rules.delay.delay_levels import retry_delay_ms
+from roquet.rules.proxy import validation
+from roquet.rules.proxy.status import Refusal, StatusCode
+
+UNSERVED: Final = {
+    pb.PULL_CONSUMER: "pull consumers",
+    pb.LITE_PUSH_CONSUMER: "lite topics",
+    pb.LITE_SIMPLE_CONSUMER: "lite topics",
+}
+
+TRIES_OF_PRODUCERS: Final = 3
+
+BACKOFFS: Final = 18
+"""Pauses that a consumer is told, one for each delay level."""
+
+
+class TelemetryHandler:
+    """Takes settings of clients and answers with those that count."""
+
+    __slots__ = ("_clients", "_cluster")
+
+    def __init__(self, cluster: ProxiedCluster, clients: ClientTable) -> None:
+        self._cluster = cluster
+        self._clients = clients
+
+    async def telemetry(
+        self, requests: AsyncIterator[service.TelemetryCommand], caller: Caller
+    ) -> AsyncIterator[service.TelemetryCommand]:
+        """Answer settings, and pass commands on to the client while the stream lasts.
+
+        Raises Refusal for settings that cannot be taken.
+        """
+        commands: Commands = asyncio.Queue()
+        reading = asyncio.create_task(self._read(requests, caller, commands))
+        reading.add_done_callback(lambda _: commands.put_nowait(None))
+        try:
+            while (command := await commands.get()) is not None:
+                yield command
+            await reading  # raises what ended it
+        finally:
+            reading.cancel()
+            with suppress(asyncio.CancelledError, Refusal):
+                await reading
+            if (client := self._clients.get(caller.client_id)) is not None:
+                self._clients.leave_stream(client, commands)
+
+    async def _read(
+        self, requests: AsyncIterator[service.TelemetryCommand], caller: Caller, commands: Commands
+    ) -> None:
+        async for request in requests:
+            if request.HasField("settings"):
+                merged = await self._take(request.settings, caller, commands)
+                status = pb.Status(code=pb.OK, message="OK")
+                commands.put_nowait(service.TelemetryCommand(status=status, settings=merged))
+
+    async def _take(self, settings: pb.Settings, caller: Caller, commands: Commands) -> pb.Settings:
+        match settings.WhichOneof("pub_sub"):
+            case "publishing":
+                merged = await self._producer(settings)
+            case "subscription":
+                merged = await self._consumer(settings)
+            case _:
+                raise Refusal(
+                    StatusCode.BAD_REQUEST,
+                    "the settings say neither what the client publishes nor what it subscribes to",
+                )
+        self._clients.update(caller, merged, commands)
+        return merged
+
+    async def _producer(self, settings: pb.Settings) -> pb.Settings:
+        merged = pb.Settings()
+        merged.CopyFrom(settings)
+        for topic in merged.publishing.topics:
+            validation.check_topic(topic.name)
+            with suppress(Refusal):  # a topic that does not exist is refused when it is sent to
+                await self._cluster.find_route(topic.name)
+                if await self._cluster.topic_type(topic.name) == "TRANSACTION":
+                    self._cluster.ask_about(topic.name)
+        merged.publishing.max_body_size = validation.BODY_SIZE_MAX
+        merged.publishing.validate_message_type = self._cluster.checks_types
+        backoff = merged.backoff_policy
+        backoff.max_attempts = TRIES_OF_PRODUCERS
+        backoff.exponential_backoff.initial.FromMilliseconds(10)
+        backoff.exponential_backoff.max.FromMilliseconds(1_000)
+        backoff.exponential_backoff.multiplier = 2
+        merged.metric.on = False
+        return merged
+
+    async def _consumer(self, settings: pb.Settings) -> pb.Settings:
+        if (what := UNSERVED.get(settings.client_type)) is not None:
+            raise Refusal(StatusCode.UNRECOGNIZED_CLIENT_TYPE, f"this proxy does not serve {what}")
+        merged = pb.Settings()
+        merged.CopyFrom(settings)
+        subscription = merged.subscription
+        name = validation.check_group(subscription.group.name)
+        topics = [validation.check_topic(it.topic.name) for it in subscription.subscriptions]
+        topic = topics[0] if topics else ""
+        if topic:
+            with suppress(Refusal):
+                await self._cluster.find_route(topic)
+        group = await self._cluster.group(name, topic)
+        merged.backoff_policy.max_attempts = group.retry_max_times + 1
+        pauses = merged.backoff_policy.customized_backoff.next
+        del pauses[:]
+        for times in range(BACKOFFS):
+            pauses.add().FromMilliseconds(retry_delay_ms(group.group_retry_policy, times))
+        subscription.fifo = group.consume_message_orderly
+        subscription.receive_batch_size = validation.BATCH_MAX
+        subscription.long_polling_timeout.FromMilliseconds(validation.POLLING_MAX_MS)
+        merged.metric.on = False
+        return merged
+
+    async def heartbeat(
+        self, _request: service.HeartbeatRequest, caller: Caller
+    ) -> service.HeartbeatResponse:
+        """Note that a client is there."""
+        self._clients.heard(caller.client_id)
+        return service.HeartbeatResponse()
+
+    async def terminate(
+        self, _request: service.NotifyClientTerminationRequest, caller: Caller
+    ) -> service.NotifyClientTerminationResponse:
+        """Forget a client that leaves: its messages come again soon."""
+        self._clients.remove(caller.client_id)
+        return service.NotifyClientTerminationResponse()

@@ -1,0 +1,200 @@
+"""Receipts: which handle a message has now, and the renewal of those whose consumer asks for it.
+
+A handle is the broker's own with the position of the record behind it. While a message is renewed
+its client keeps the first handle; acknowledgements and changes use the newest.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from roquet.log_records import logger
+from roquet.model.errors import FieldError, RoquetError
+from roquet.net.clock import Clock
+from roquet.proxy.clients import ClientTable
+from roquet.proxy.cluster import ProxiedCluster
+from roquet.rules.delay.delay_levels import retry_delay_ms
+from roquet.rules.proxy import renewal
+from roquet.rules.proxy.status import Refusal, StatusCode
+from roquet.wire.calls.pop import Ack, ChangeInvisible
+from roquet.wire.codes import ResponseCode
+from roquet.wire.receipt_handle import ReceiptHandle, decode_receipt_handle, stored_topic
+
+log = logger(__name__)
+
+_FIELDS: Final = 9
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """A delivered message, as one acknowledges it."""
+
+    handle: ReceiptHandle
+    position: int
+    """Position of the record in the broker's commit log; -1 if the handle does not say it."""
+
+    def text(self) -> str:
+        """The receipt handle that clients hold."""
+        return f"{self.handle.text()} {self.position}"
+
+    def check_held(self, now_ms: int) -> None:
+        """Raise Refusal when the message's invisible time has passed."""
+        if self.handle.pop_ms + self.handle.invisible_ms <= now_ms:
+            raise Refusal(StatusCode.INVALID_RECEIPT_HANDLE, "the message's invisible time is over")
+
+
+def decode_receipt(text: str) -> Receipt:
+    """Decode a client's receipt handle; raises Refusal for anything else."""
+    head, _, last = text.rpartition(" ")
+    has_position = text.count(" ") >= _FIELDS - 1 and last.isascii() and last.isdecimal()
+    try:
+        if has_position:
+            return Receipt(decode_receipt_handle(head), int(last))
+        return Receipt(decode_receipt_handle(text), -1)
+    except FieldError as error:
+        raise Refusal(StatusCode.INVALID_RECEIPT_HANDLE, str(error)) from None
+
+
+class Deliveries:
+    """Calls that settle delivered messages of one cluster."""
+
+    def __init__(self, cluster: ProxiedCluster) -> None:
+        self._cluster = cluster
+
+    async def ack(self, receipt: Receipt, topic: str, group: str) -> None:
+        """Acknowledge a message; raises CallError when its broker does not take it."""
+        handle = receipt.handle
+        call = Ack(
+            consumer_group=group,
+            topic=stored_topic(topic, group, handle.retry),
+            queue_id=handle.queue_id,
+            extra_info=handle.text(),
+            offset=handle.offset,
+        )
+        await self._cluster.call(handle.broker, call)
+
+    async def change(self, receipt: Receipt, topic: str, group: str, invisible_ms: int) -> Receipt:
+        """Change when a message becomes visible again, and return its next receipt."""
+        handle = receipt.handle
+        call = ChangeInvisible(
+            consumer_group=group,
+            topic=stored_topic(topic, group, handle.retry),
+            queue_id=handle.queue_id,
+            extra_info=handle.text(),
+            offset=handle.offset,
+            invisible_time=invisible_ms,
+        )
+        reply = await self._cluster.call(handle.broker, call)
+        if reply.code != ResponseCode.SUCCESS:
+            raise Refusal(StatusCode.INVALID_RECEIPT_HANDLE, "the message's invisible time is over")
+        changed = msgspec.structs.replace(
+            handle,
+            start=handle.offset,
+            pop_ms=reply.pop_time,
+            invisible_ms=reply.invisible_time,
+            revive_queue=reply.revive_qid,
+        )
+        return Receipt(changed, receipt.position)
+
+
+class ReceiptKey(msgspec.Struct, frozen=True):
+    """A delivered message, as its client names it."""
+
+    client_id: str
+    group: str
+    handle: str
+    """The handle that the client got."""
+
+
+class RenewedReceipt(msgspec.Struct):
+    """A receipt that is renewed until its message is settled."""
+
+    topic: str
+    receipt: Receipt
+    received_ms: int
+    visible_ms: int
+    """When the message becomes visible again, by the proxy's clock."""
+    reconsume_times: int
+    renewals: int = 0
+    failures: int = 0
+
+
+class ReceiptRenewals:
+    """Receipts of messages that are being handled, each renewed before its time is over."""
+
+    def __init__(
+        self, deliveries: Deliveries, cluster: ProxiedCluster, clients: ClientTable, clock: Clock
+    ) -> None:
+        self._deliveries = deliveries
+        self._cluster = cluster
+        self._clock = clock
+        self._held: dict[ReceiptKey, RenewedReceipt] = {}
+        self._leaving: list[tuple[ReceiptKey, RenewedReceipt]] = []
+        clients.on_gone.append(self._client_gone)
+
+    def add(self, key: ReceiptKey, receipt: Receipt, topic: str, reconsume_times: int) -> None:
+        """Renew a delivered message until it is settled."""
+        now_ms = self._clock.now_ms()
+        visible_ms = now_ms + receipt.handle.invisible_ms
+        self._held[key] = RenewedReceipt(topic, receipt, now_ms, visible_ms, reconsume_times)
+
+    def current(self, key: ReceiptKey) -> Receipt:
+        """The newest receipt of a message; raises Refusal for a malformed or an expired one."""
+        if (held := self._held.get(key)) is not None:
+            return held.receipt
+        receipt = decode_receipt(key.handle)
+        receipt.check_held(self._clock.now_ms())
+        return receipt
+
+    def remove(self, key: ReceiptKey) -> RenewedReceipt | None:
+        """Renew a message no more: it is settled."""
+        return self._held.pop(key, None)
+
+    async def step(self) -> None:
+        """Renew what is due, and release what clients have left behind."""
+        now_ms = self._clock.now_ms()
+        leaving, self._leaving = self._leaving, []
+        for key, held in leaving:
+            await self._try_change(key, held, renewal.RELEASE_MS)
+        for key, held in self._due(now_ms):
+            if renewal.is_over(held.received_ms, now_ms):
+                self._held.pop(key, None)
+                group = await self._cluster.group(key.group, held.topic)
+                delay_ms = retry_delay_ms(group.group_retry_policy, held.reconsume_times)
+                await self._try_change(key, held, max(delay_ms, 1))
+            else:
+                await self._renew(key, held)
+
+    def _due(self, now_ms: int) -> Iterator[tuple[ReceiptKey, RenewedReceipt]]:
+        for key, held in list(self._held.items()):
+            if renewal.is_due(held.visible_ms, now_ms):
+                yield key, held
+
+    async def _renew(self, key: ReceiptKey, held: RenewedReceipt) -> None:
+        if await self._try_change(key, held, renewal.renewal_ms(held.renewals)):
+            held.renewals, held.failures = held.renewals + 1, 0
+            return
+        held.failures += 1
+        if held.failures >= renewal.FAILURES_MAX:
+            self._held.pop(key, None)
+
+    async def _try_change(self, key: ReceiptKey, held: RenewedReceipt, invisible_ms: int) -> bool:
+        try:
+            held.receipt = await self._deliveries.change(
+                held.receipt, held.topic, key.group, invisible_ms
+            )
+        except RoquetError as error:
+            log.info("a message of %s in group %s: %s", held.topic, key.group, error)
+            return False
+        held.visible_ms = self._clock.now_ms() + invisible_ms
+        return True
+
+    async def close(self) -> None:
+        """Release everything: other consumers get it soon."""
+        self._leaving += self._held.items()
+        self._held.clear()
+        await self.step()
+
+    def _client_gone(self, client_id: str) -> None:
+        for key in [key for key in self._held if key.client_id == client_id]:
+            self._leaving.append((key, self._held.pop(key)))

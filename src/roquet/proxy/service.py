@@ -1,0 +1,124 @@
+"""The service: gRPC's requests to the proxy, each passed on to its handler.
+
+An error of a request becomes the status in its answer; gRPC's own errors end only streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
+
+import grpc
+
+from roquet.log_records import logger
+from roquet.model.errors import RoquetError
+from roquet.proxy.answers import OK, code_of, status_of
+from roquet.proxy.caller import Caller, caller_of
+from roquet.proxy.protos import definition_pb2 as pb
+from roquet.proxy.protos import service_pb2 as messages
+from roquet.rules.proxy.status import StatusCode
+
+log = logger(__name__)
+
+NAME: Final = "apache.rocketmq.v2.MessagingService"
+
+Handler = Callable[[Any, Caller], Awaitable[Any]]
+StreamHandler = Callable[[Any, Caller], AsyncIterator[Any]]
+Context = Any
+
+
+class Answer(Protocol):
+    """An answer with a status."""
+
+    status: pb.Status
+
+    def HasField(self, name: str) -> bool:  # noqa: N802 - protobuf's
+        """Whether a field is set."""
+
+
+def unary(name: str, handler: Handler) -> grpc.RpcMethodHandler[Any, Any]:
+    """GRPC's form of a handler that gives one answer."""
+    request, response = _types(name)
+
+    async def answer(message: Any, context: Context) -> Any:
+        try:
+            found = await handler(message, _caller(context))
+        except RoquetError as error:
+            return response(status=status_of(error))
+        except Exception as error:
+            log.exception("%s failed", name)
+            return response(status=_fault(error))
+        if not found.HasField("status"):
+            found.status.CopyFrom(OK)
+        return found
+
+    return grpc.unary_unary_rpc_method_handler(
+        answer,
+        request_deserializer=request.FromString,
+        response_serializer=response.SerializeToString,
+    )
+
+
+def receive(handler: StreamHandler) -> grpc.RpcMethodHandler[Any, Any]:
+    """GRPC's form of ReceiveMessage, whose answer is a stream that ends with a time."""
+    response = messages.ReceiveMessageResponse
+
+    async def answer(message: Any, context: Context) -> AsyncIterator[Any]:
+        try:
+            async for part in handler(message, _caller(context)):
+                yield part
+        except RoquetError as error:
+            yield response(status=status_of(error))
+        except Exception as error:
+            log.exception("ReceiveMessage failed")
+            yield response(status=_fault(error))
+
+    return grpc.unary_stream_rpc_method_handler(
+        answer,
+        request_deserializer=messages.ReceiveMessageRequest.FromString,
+        response_serializer=response.SerializeToString,
+    )
+
+
+def telemetry(handler: StreamHandler) -> grpc.RpcMethodHandler[Any, Any]:
+    """GRPC's form of Telemetry, which ends with an error of gRPC's when settings are refused."""
+    command = messages.TelemetryCommand
+
+    async def answer(requests: Any, context: Context) -> AsyncIterator[Any]:
+        try:
+            caller = _caller(context)
+        except RoquetError as error:
+            yield command(status=status_of(error))
+            return
+        try:
+            async for part in handler(requests, caller):
+                yield part
+        except RoquetError as error:
+            code = code_of(error)
+            is_clients = code < StatusCode.INTERNAL_SERVER_ERROR
+            kind = grpc.StatusCode.INVALID_ARGUMENT if is_clients else grpc.StatusCode.INTERNAL
+            await context.abort(kind, f"the settings are refused: {error} ({code.name})")
+
+    return grpc.stream_stream_rpc_method_handler(
+        answer,
+        request_deserializer=command.FromString,
+        response_serializer=command.SerializeToString,
+    )
+
+
+def service(methods: Mapping[str, grpc.RpcMethodHandler[Any, Any]]) -> grpc.GenericRpcHandler:
+    """The service of these methods."""
+    return grpc.method_handlers_generic_handler(NAME, dict(methods))
+
+
+def _caller(context: Context) -> Caller:
+    return caller_of(context.invocation_metadata() or (), context.peer(), context.time_remaining())
+
+
+def _types(name: str) -> tuple[Any, Any]:
+    return getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
+
+
+def _fault(error: Exception) -> pb.Status:
+    code = StatusCode.INTERNAL_SERVER_ERROR
+    return pb.Status(code=code.name, message=f"{type(error).__name__}: {error}")

@@ -1,0 +1,43 @@
+"""Transaction ids of the proxy: they say which half message of which broker is meant.
+
+    broker · half message's offset in its queue · its position in the commit log · message id
+
+So any proxy can end a transaction, at any time and after a restart. The genuine proxy knows only
+those that it began itself, for 30 s.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from typing import Final
+
+import msgspec
+
+from roquet.rules.proxy.status import Refusal, StatusCode
+
+_FIELDS: Final = 4
+
+
+class TransactionId(msgspec.Struct, frozen=True):
+    """One half message."""
+
+    broker: str
+    half_offset: int
+    position: int
+    message_id: str
+
+    def text(self) -> str:
+        """The id as text: base64 of the fields with spaces between them."""
+        plain = f"{self.half_offset} {self.position} {self.message_id} {self.broker}"
+        return urlsafe_b64encode(plain.encode("utf-8", "surrogatepass")).decode("ascii")
+
+
+def decode_transaction_id(text: str) -> TransactionId:
+    """Decode a transaction id; raises Refusal for anything else."""
+    try:
+        plain = urlsafe_b64decode(text.encode("ascii")).decode("utf-8", "surrogatepass")
+        half_offset, position, message_id, broker = plain.split(" ", _FIELDS - 1)
+        return TransactionId(broker, int(half_offset), int(position), message_id)
+    except (Base64Error, ValueError):
+        raise Refusal(
+            StatusCode.INVALID_TRANSACTION_ID, f"no transaction has the id {text!r:.100}"
+        ) from None

@@ -1,0 +1,75 @@
+"""Message types: what a message is, by its properties, and which types a topic takes.
+
+A topic names its type in the attribute `message.type`; without one it takes NORMAL messages.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Final
+
+from roquet.model import properties as names
+from roquet.model.names import is_dlq, is_retry
+from roquet.rules.proxy.status import Refusal, StatusCode
+
+MIXED: Final = "MIXED"
+"""Topics of this type take messages of every type."""
+
+
+class MessageType(IntEnum):
+    """Type of a message; the numbers are those of `MessageType` in definition.proto."""
+
+    MESSAGE_TYPE_UNSPECIFIED = 0
+    NORMAL = 1
+    FIFO = 2
+    DELAY = 3
+    TRANSACTION = 4
+    LITE = 5
+    PRIORITY = 6
+
+
+_DELAYING: Final = frozenset(
+    {names.DELAY, names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS}
+)
+
+_OF_MIXED: Final = (
+    MessageType.NORMAL,
+    MessageType.FIFO,
+    MessageType.DELAY,
+    MessageType.TRANSACTION,
+)
+
+
+def message_type(properties: Mapping[str, str]) -> MessageType:
+    """Type of a message by its properties, whatever its sender calls it."""
+    if properties.get(names.TRANSACTION_PREPARED) == "true":
+        return MessageType.TRANSACTION
+    if not _DELAYING.isdisjoint(properties):
+        return MessageType.DELAY
+    if names.SHARDING_KEY in properties:
+        return MessageType.FIFO
+    if names.PRIORITY in properties:
+        return MessageType.PRIORITY
+    return MessageType.NORMAL
+
+
+def accepted_types(topic_type: str | None) -> Sequence[MessageType]:
+    """Types that a topic takes, by its attribute; None: the topic has no attribute."""
+    if topic_type == MIXED:
+        return _OF_MIXED
+    word = topic_type or MessageType.NORMAL.name
+    known = MessageType.__members__.get(word, MessageType.MESSAGE_TYPE_UNSPECIFIED)
+    return (known,)
+
+
+def check_type(kind: MessageType, topic: str, topic_type: str | None) -> None:
+    """Raise Refusal for a message of a type that its topic does not take."""
+    if is_retry(topic) or is_dlq(topic) or topic_type == MIXED:
+        return
+    accepted = accepted_types(topic_type)
+    if kind in accepted:
+        return
+    raise Refusal(
+        StatusCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+        f"topic {topic} takes {accepted[0].name} messages, this is a {kind.name} message: create "
+        f"a topic for it, `roquet topic create NAME --attribute +message.type={kind.name}`",
+    )
