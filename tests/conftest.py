@@ -38,7 +38,7 @@ settings.load_profile("roquet")
 
 TESTS = Path(__file__).parent
 
-VIRTUAL_FOLDERS = {"client", "conversation"}
+VIRTUAL_FOLDERS = {"client", "conversation", "proxy"}
 """Folders of tests whose coroutines run in virtual time."""
 
 ID_LENGTH_MAX = 200

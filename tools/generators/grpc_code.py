@@ -25,6 +25,8 @@ REPLACED = (
     ("from apache.rocketmq.v2 import", "from roquet.proxy.protos import"),
     ("from google.protobuf import descriptor_pool as _descriptor_pool\n", ""),
     ("_descriptor_pool.Default()", "_POOL"),
+    ("_Mapping]", "_Mapping[str, _Any]]"),
+    ("from typing import ClassVar", "from typing import Any as _Any, ClassVar"),
     (
         "from google.protobuf.internal import builder as _builder\n",
         "from google.protobuf.internal import builder as _builder\n"

@@ -3,10 +3,8 @@
 An error of a request becomes the status in its answer; gRPC's own errors end only streams.
 """
 
-from __future__ import annotations
-
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, TypeAlias
 
 import grpc
 
@@ -24,19 +22,12 @@ NAME: Final = "apache.rocketmq.v2.MessagingService"
 
 Handler = Callable[[Any, Caller], Awaitable[Any]]
 StreamHandler = Callable[[Any, Caller], AsyncIterator[Any]]
-Context = Any
+Context: TypeAlias = Any  # grpc.aio's, which has no types
+RpcMethod: TypeAlias = Any
+"""A method in gRPC's form."""
 
 
-class Answer(Protocol):
-    """An answer with a status."""
-
-    status: pb.Status
-
-    def HasField(self, name: str) -> bool:  # noqa: N802 - protobuf's
-        """Whether a field is set."""
-
-
-def unary(name: str, handler: Handler) -> grpc.RpcMethodHandler[Any, Any]:
+def unary(name: str, handler: Handler) -> RpcMethod:
     """GRPC's form of a handler that gives one answer."""
     request, response = _types(name)
 
@@ -59,7 +50,7 @@ def unary(name: str, handler: Handler) -> grpc.RpcMethodHandler[Any, Any]:
     )
 
 
-def receive(handler: StreamHandler) -> grpc.RpcMethodHandler[Any, Any]:
+def receive(handler: StreamHandler) -> RpcMethod:
     """GRPC's form of ReceiveMessage, whose answer is a stream that ends with a time."""
     response = messages.ReceiveMessageResponse
 
@@ -80,7 +71,7 @@ def receive(handler: StreamHandler) -> grpc.RpcMethodHandler[Any, Any]:
     )
 
 
-def telemetry(handler: StreamHandler) -> grpc.RpcMethodHandler[Any, Any]:
+def telemetry(handler: StreamHandler) -> RpcMethod:
     """GRPC's form of Telemetry, which ends with an error of gRPC's when settings are refused."""
     command = messages.TelemetryCommand
 
@@ -104,11 +95,6 @@ def telemetry(handler: StreamHandler) -> grpc.RpcMethodHandler[Any, Any]:
         request_deserializer=command.FromString,
         response_serializer=command.SerializeToString,
     )
-
-
-def service(methods: Mapping[str, grpc.RpcMethodHandler[Any, Any]]) -> grpc.GenericRpcHandler:
-    """The service of these methods."""
-    return grpc.method_handlers_generic_handler(NAME, dict(methods))
 
 
 def _caller(context: Context) -> Caller:

@@ -110,7 +110,7 @@ class ReceiveHandler:
             consumer_group=group,
             topic=topic,
             queue_id=ANY_QUEUE,
-            max_msg_nums=min(request.batch_size, validation.BATCH_MAX),
+            max_msg_nums=validation.check_batch(request.batch_size),
             invisible_time=invisible_ms,
             poll_time=poll_ms,
             born_time=self._clock.now_ms(),
@@ -133,7 +133,7 @@ class ReceiveHandler:
     ) -> PopReply:
         """Pop once; what comes after the client has gone is released."""
         work = self._cluster.call(broker, call, call.poll_time + MARGIN_MS)
-        pop = self._cluster.session.background.start(work, f"pop of {call.topic} at {broker}")
+        pop = asyncio.ensure_future(work)
         try:
             return await asyncio.shield(pop)
         except asyncio.CancelledError:
@@ -142,7 +142,7 @@ class ReceiveHandler:
 
     def _release_late(
         self,
-        pop: "asyncio.Task[PopReply]",
+        pop: "asyncio.Future[PopReply]",
         broker: str,
         request: service.ReceiveMessageRequest,
     ) -> None:

@@ -80,10 +80,10 @@ class SendHandler:
     ) -> service.RecallMessageResponse:
         """Cancel a delayed message that was not delivered yet."""
         topic = validation.check_topic(request.topic.name)
-        handle = decode_recall_handle(request.recall_handle)
         await self._cluster.find_route(topic)
         if self._config.check_message_types:
             check_type(MessageType.DELAY, topic, await self._cluster.topic_type(topic))
+        handle = decode_recall_handle(request.recall_handle)
         call = Recall(topic=topic, recall_handle=request.recall_handle, producer_group=topic)
         reply = await self._cluster.call(handle.broker, call)
         return service.RecallMessageResponse(message_id=reply.msg_id)

@@ -7,7 +7,6 @@ from roquet.client.reading.message import DEAD_LETTER
 from roquet.log_records import logger
 from roquet.model.errors import RoquetError
 from roquet.model.message import StoredMessage
-from roquet.net.clock import Clock
 from roquet.proxy.answers import OK, status_of
 from roquet.proxy.caller import Caller
 from roquet.proxy.cluster import ProxiedCluster
@@ -25,19 +24,17 @@ log = logger(__name__)
 class SettleHandler:
     """Settles delivered messages at their brokers."""
 
-    __slots__ = ("_clock", "_cluster", "_deliveries", "_renewals")
+    __slots__ = ("_cluster", "_deliveries", "_renewals")
 
     def __init__(
         self,
         cluster: ProxiedCluster,
         deliveries: Deliveries,
         renewals: ReceiptRenewals,
-        clock: Clock,
     ) -> None:
         self._cluster = cluster
         self._deliveries = deliveries
         self._renewals = renewals
-        self._clock = clock
 
     async def ack(
         self, request: service.AckMessageRequest, caller: Caller
@@ -76,7 +73,8 @@ class SettleHandler:
         await self._cluster.find_route(topic)
         key = ReceiptKey(caller.client_id, group, request.receipt_handle)
         receipt = self._renewals.current(key)
-        changed = await self._deliveries.change(receipt, topic, group, invisible_ms)
+        # Brokers take no time of 0 ms.
+        changed = await self._deliveries.change(receipt, topic, group, max(invisible_ms, 1))
         self._renewals.remove(key)
         return service.ChangeInvisibleDurationResponse(receipt_handle=changed.text())
 

@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final
 
+from roquet.model.topic import SubscriptionGroup
 from roquet.proxy.caller import Caller
 from roquet.proxy.clients import ClientTable, Commands
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
-from roquet.rules.delay.delay_levels import retry_delay_ms
+from roquet.rules.delay.delay_levels import exponential_backoff, retry_steps_ms
 from roquet.rules.proxy import validation
 from roquet.rules.proxy.status import Refusal, StatusCode
 
@@ -22,8 +23,18 @@ UNSERVED: Final = {
 
 TRIES_OF_PRODUCERS: Final = 3
 
-BACKOFFS: Final = 18
-"""Pauses that a consumer is told, one for each delay level."""
+
+def retry_policy(group: SubscriptionGroup) -> pb.RetryPolicy:
+    """When and how often a group's failed messages are tried again, as its clients are told."""
+    policy = pb.RetryPolicy(max_attempts=group.retry_max_times + 1)
+    if (backoff := exponential_backoff(group.group_retry_policy)) is not None:
+        policy.exponential_backoff.initial.FromMilliseconds(backoff.initial_ms)
+        policy.exponential_backoff.max.FromMilliseconds(backoff.max_ms)
+        policy.exponential_backoff.multiplier = backoff.multiplier
+        return policy
+    for step_ms in retry_steps_ms(group.group_retry_policy):
+        policy.customized_backoff.next.add().FromMilliseconds(step_ms)
+    return policy
 
 
 class TelemetryHandler:
@@ -111,11 +122,7 @@ class TelemetryHandler:
             with suppress(Refusal):
                 await self._cluster.find_route(topic)
         group = await self._cluster.group(name, topic)
-        merged.backoff_policy.max_attempts = group.retry_max_times + 1
-        pauses = merged.backoff_policy.customized_backoff.next
-        del pauses[:]
-        for times in range(BACKOFFS):
-            pauses.add().FromMilliseconds(retry_delay_ms(group.group_retry_policy, times))
+        merged.backoff_policy.CopyFrom(retry_policy(group))
         subscription.fifo = group.consume_message_orderly
         subscription.receive_batch_size = validation.BATCH_MAX
         subscription.long_polling_timeout.FromMilliseconds(validation.POLLING_MAX_MS)
@@ -123,10 +130,12 @@ class TelemetryHandler:
         return merged
 
     async def heartbeat(
-        self, _request: service.HeartbeatRequest, caller: Caller
+        self, request: service.HeartbeatRequest, caller: Caller
     ) -> service.HeartbeatResponse:
-        """Note that a client is there."""
-        self._clients.heard(caller.client_id)
+        """Note that a client is there; a consumer names its group."""
+        client = self._clients.heard(caller.client_id)
+        if client.settings.HasField("subscription"):
+            validation.check_group(request.group.name)
         return service.HeartbeatResponse()
 
     async def terminate(

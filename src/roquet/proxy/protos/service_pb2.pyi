@@ -7,7 +7,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from typing import Any as _Any, ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -17,7 +17,7 @@ class QueryRouteRequest(_message.Message):
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     topic: _definition_pb2.Resource
     endpoints: _definition_pb2.Endpoints
-    def __init__(self, topic: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., endpoints: _Optional[_Union[_definition_pb2.Endpoints, _Mapping]] = ...) -> None: ...
+    def __init__(self, topic: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., endpoints: _Optional[_Union[_definition_pb2.Endpoints, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class QueryRouteResponse(_message.Message):
     __slots__ = ("status", "message_queues")
@@ -25,13 +25,13 @@ class QueryRouteResponse(_message.Message):
     MESSAGE_QUEUES_FIELD_NUMBER: _ClassVar[int]
     status: _definition_pb2.Status
     message_queues: _containers.RepeatedCompositeFieldContainer[_definition_pb2.MessageQueue]
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., message_queues: _Optional[_Iterable[_Union[_definition_pb2.MessageQueue, _Mapping]]] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ..., message_queues: _Optional[_Iterable[_Union[_definition_pb2.MessageQueue, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class SendMessageRequest(_message.Message):
     __slots__ = ("messages",)
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[_definition_pb2.Message]
-    def __init__(self, messages: _Optional[_Iterable[_Union[_definition_pb2.Message, _Mapping]]] = ...) -> None: ...
+    def __init__(self, messages: _Optional[_Iterable[_Union[_definition_pb2.Message, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class SendResultEntry(_message.Message):
     __slots__ = ("status", "message_id", "transaction_id", "offset", "recall_handle")
@@ -45,7 +45,7 @@ class SendResultEntry(_message.Message):
     transaction_id: str
     offset: int
     recall_handle: str
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., message_id: _Optional[str] = ..., transaction_id: _Optional[str] = ..., offset: _Optional[int] = ..., recall_handle: _Optional[str] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ..., message_id: _Optional[str] = ..., transaction_id: _Optional[str] = ..., offset: _Optional[int] = ..., recall_handle: _Optional[str] = ...) -> None: ...
 
 class SendMessageResponse(_message.Message):
     __slots__ = ("status", "entries")
@@ -53,7 +53,7 @@ class SendMessageResponse(_message.Message):
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     status: _definition_pb2.Status
     entries: _containers.RepeatedCompositeFieldContainer[SendResultEntry]
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[SendResultEntry, _Mapping]]] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ..., entries: _Optional[_Iterable[_Union[SendResultEntry, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class QueryAssignmentRequest(_message.Message):
     __slots__ = ("topic", "group", "endpoints")
@@ -63,7 +63,7 @@ class QueryAssignmentRequest(_message.Message):
     topic: _definition_pb2.Resource
     group: _definition_pb2.Resource
     endpoints: _definition_pb2.Endpoints
-    def __init__(self, topic: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., group: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., endpoints: _Optional[_Union[_definition_pb2.Endpoints, _Mapping]] = ...) -> None: ...
+    def __init__(self, topic: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., group: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., endpoints: _Optional[_Union[_definition_pb2.Endpoints, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class QueryAssignmentResponse(_message.Message):
     __slots__ = ("status", "assignments")
@@ -71,7 +71,7 @@ class QueryAssignmentResponse(_message.Message):
     ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
     status: _definition_pb2.Status
     assignments: _containers.RepeatedCompositeFieldContainer[_definition_pb2.Assignment]
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., assignments: _Optional[_Iterable[_Union[_definition_pb2.Assignment, _Mapping]]] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ..., assignments: _Optional[_Iterable[_Union[_definition_pb2.Assignment, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class ReceiveMessageRequest(_message.Message):
     __slots__ = ("group", "message_queue", "filter_expression", "batch_size", "invisible_duration", "auto_renew", "long_polling_timeout", "attempt_id")
@@ -91,7 +91,7 @@ class ReceiveMessageRequest(_message.Message):
     auto_renew: bool
     long_polling_timeout: _duration_pb2.Duration
     attempt_id: str
-    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., message_queue: _Optional[_Union[_definition_pb2.MessageQueue, _Mapping]] = ..., filter_expression: _Optional[_Union[_definition_pb2.FilterExpression, _Mapping]] = ..., batch_size: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., auto_renew: _Optional[bool] = ..., long_polling_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., attempt_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., message_queue: _Optional[_Union[_definition_pb2.MessageQueue, _Mapping[str, _Any]]] = ..., filter_expression: _Optional[_Union[_definition_pb2.FilterExpression, _Mapping[str, _Any]]] = ..., batch_size: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping[str, _Any]]] = ..., auto_renew: _Optional[bool] = ..., long_polling_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping[str, _Any]]] = ..., attempt_id: _Optional[str] = ...) -> None: ...
 
 class ReceiveMessageResponse(_message.Message):
     __slots__ = ("status", "message", "delivery_timestamp")
@@ -101,7 +101,7 @@ class ReceiveMessageResponse(_message.Message):
     status: _definition_pb2.Status
     message: _definition_pb2.Message
     delivery_timestamp: _timestamp_pb2.Timestamp
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., message: _Optional[_Union[_definition_pb2.Message, _Mapping]] = ..., delivery_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ..., message: _Optional[_Union[_definition_pb2.Message, _Mapping[str, _Any]]] = ..., delivery_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class AckMessageEntry(_message.Message):
     __slots__ = ("message_id", "receipt_handle", "lite_topic")
@@ -121,7 +121,7 @@ class AckMessageRequest(_message.Message):
     group: _definition_pb2.Resource
     topic: _definition_pb2.Resource
     entries: _containers.RepeatedCompositeFieldContainer[AckMessageEntry]
-    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., topic: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[AckMessageEntry, _Mapping]]] = ...) -> None: ...
+    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., topic: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., entries: _Optional[_Iterable[_Union[AckMessageEntry, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class AckMessageResultEntry(_message.Message):
     __slots__ = ("message_id", "receipt_handle", "status")
@@ -131,7 +131,7 @@ class AckMessageResultEntry(_message.Message):
     message_id: str
     receipt_handle: str
     status: _definition_pb2.Status
-    def __init__(self, message_id: _Optional[str] = ..., receipt_handle: _Optional[str] = ..., status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ...) -> None: ...
+    def __init__(self, message_id: _Optional[str] = ..., receipt_handle: _Optional[str] = ..., status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class AckMessageResponse(_message.Message):
     __slots__ = ("status", "entries")
@@ -139,7 +139,7 @@ class AckMessageResponse(_message.Message):
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     status: _definition_pb2.Status
     entries: _containers.RepeatedCompositeFieldContainer[AckMessageResultEntry]
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[AckMessageResultEntry, _Mapping]]] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ..., entries: _Optional[_Iterable[_Union[AckMessageResultEntry, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class ForwardMessageToDeadLetterQueueRequest(_message.Message):
     __slots__ = ("group", "topic", "receipt_handle", "message_id", "delivery_attempt", "max_delivery_attempts", "lite_topic")
@@ -157,13 +157,13 @@ class ForwardMessageToDeadLetterQueueRequest(_message.Message):
     delivery_attempt: int
     max_delivery_attempts: int
     lite_topic: str
-    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., topic: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., receipt_handle: _Optional[str] = ..., message_id: _Optional[str] = ..., delivery_attempt: _Optional[int] = ..., max_delivery_attempts: _Optional[int] = ..., lite_topic: _Optional[str] = ...) -> None: ...
+    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., topic: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., receipt_handle: _Optional[str] = ..., message_id: _Optional[str] = ..., delivery_attempt: _Optional[int] = ..., max_delivery_attempts: _Optional[int] = ..., lite_topic: _Optional[str] = ...) -> None: ...
 
 class ForwardMessageToDeadLetterQueueResponse(_message.Message):
     __slots__ = ("status",)
     STATUS_FIELD_NUMBER: _ClassVar[int]
     status: _definition_pb2.Status
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("group", "client_type")
@@ -171,13 +171,13 @@ class HeartbeatRequest(_message.Message):
     CLIENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     group: _definition_pb2.Resource
     client_type: _definition_pb2.ClientType
-    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., client_type: _Optional[_Union[_definition_pb2.ClientType, str]] = ...) -> None: ...
+    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., client_type: _Optional[_Union[_definition_pb2.ClientType, str]] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
     __slots__ = ("status",)
     STATUS_FIELD_NUMBER: _ClassVar[int]
     status: _definition_pb2.Status
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class EndTransactionRequest(_message.Message):
     __slots__ = ("topic", "message_id", "transaction_id", "resolution", "source", "trace_context")
@@ -193,13 +193,13 @@ class EndTransactionRequest(_message.Message):
     resolution: _definition_pb2.TransactionResolution
     source: _definition_pb2.TransactionSource
     trace_context: str
-    def __init__(self, topic: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., message_id: _Optional[str] = ..., transaction_id: _Optional[str] = ..., resolution: _Optional[_Union[_definition_pb2.TransactionResolution, str]] = ..., source: _Optional[_Union[_definition_pb2.TransactionSource, str]] = ..., trace_context: _Optional[str] = ...) -> None: ...
+    def __init__(self, topic: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., message_id: _Optional[str] = ..., transaction_id: _Optional[str] = ..., resolution: _Optional[_Union[_definition_pb2.TransactionResolution, str]] = ..., source: _Optional[_Union[_definition_pb2.TransactionSource, str]] = ..., trace_context: _Optional[str] = ...) -> None: ...
 
 class EndTransactionResponse(_message.Message):
     __slots__ = ("status",)
     STATUS_FIELD_NUMBER: _ClassVar[int]
     status: _definition_pb2.Status
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class PrintThreadStackTraceCommand(_message.Message):
     __slots__ = ("nonce",)
@@ -227,7 +227,7 @@ class VerifyMessageCommand(_message.Message):
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     nonce: str
     message: _definition_pb2.Message
-    def __init__(self, nonce: _Optional[str] = ..., message: _Optional[_Union[_definition_pb2.Message, _Mapping]] = ...) -> None: ...
+    def __init__(self, nonce: _Optional[str] = ..., message: _Optional[_Union[_definition_pb2.Message, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class VerifyMessageResult(_message.Message):
     __slots__ = ("nonce",)
@@ -241,7 +241,7 @@ class RecoverOrphanedTransactionCommand(_message.Message):
     TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
     message: _definition_pb2.Message
     transaction_id: str
-    def __init__(self, message: _Optional[_Union[_definition_pb2.Message, _Mapping]] = ..., transaction_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, message: _Optional[_Union[_definition_pb2.Message, _Mapping[str, _Any]]] = ..., transaction_id: _Optional[str] = ...) -> None: ...
 
 class NotifyUnsubscribeLiteCommand(_message.Message):
     __slots__ = ("lite_topic",)
@@ -269,19 +269,19 @@ class TelemetryCommand(_message.Message):
     verify_message_command: VerifyMessageCommand
     reconnect_endpoints_command: ReconnectEndpointsCommand
     notify_unsubscribe_lite_command: NotifyUnsubscribeLiteCommand
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., settings: _Optional[_Union[_definition_pb2.Settings, _Mapping]] = ..., thread_stack_trace: _Optional[_Union[ThreadStackTrace, _Mapping]] = ..., verify_message_result: _Optional[_Union[VerifyMessageResult, _Mapping]] = ..., recover_orphaned_transaction_command: _Optional[_Union[RecoverOrphanedTransactionCommand, _Mapping]] = ..., print_thread_stack_trace_command: _Optional[_Union[PrintThreadStackTraceCommand, _Mapping]] = ..., verify_message_command: _Optional[_Union[VerifyMessageCommand, _Mapping]] = ..., reconnect_endpoints_command: _Optional[_Union[ReconnectEndpointsCommand, _Mapping]] = ..., notify_unsubscribe_lite_command: _Optional[_Union[NotifyUnsubscribeLiteCommand, _Mapping]] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ..., settings: _Optional[_Union[_definition_pb2.Settings, _Mapping[str, _Any]]] = ..., thread_stack_trace: _Optional[_Union[ThreadStackTrace, _Mapping[str, _Any]]] = ..., verify_message_result: _Optional[_Union[VerifyMessageResult, _Mapping[str, _Any]]] = ..., recover_orphaned_transaction_command: _Optional[_Union[RecoverOrphanedTransactionCommand, _Mapping[str, _Any]]] = ..., print_thread_stack_trace_command: _Optional[_Union[PrintThreadStackTraceCommand, _Mapping[str, _Any]]] = ..., verify_message_command: _Optional[_Union[VerifyMessageCommand, _Mapping[str, _Any]]] = ..., reconnect_endpoints_command: _Optional[_Union[ReconnectEndpointsCommand, _Mapping[str, _Any]]] = ..., notify_unsubscribe_lite_command: _Optional[_Union[NotifyUnsubscribeLiteCommand, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class NotifyClientTerminationRequest(_message.Message):
     __slots__ = ("group",)
     GROUP_FIELD_NUMBER: _ClassVar[int]
     group: _definition_pb2.Resource
-    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ...) -> None: ...
+    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class NotifyClientTerminationResponse(_message.Message):
     __slots__ = ("status",)
     STATUS_FIELD_NUMBER: _ClassVar[int]
     status: _definition_pb2.Status
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class ChangeInvisibleDurationRequest(_message.Message):
     __slots__ = ("group", "topic", "receipt_handle", "invisible_duration", "message_id", "lite_topic", "suspend")
@@ -299,7 +299,7 @@ class ChangeInvisibleDurationRequest(_message.Message):
     message_id: str
     lite_topic: str
     suspend: bool
-    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., topic: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., receipt_handle: _Optional[str] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., message_id: _Optional[str] = ..., lite_topic: _Optional[str] = ..., suspend: _Optional[bool] = ...) -> None: ...
+    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., topic: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., receipt_handle: _Optional[str] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping[str, _Any]]] = ..., message_id: _Optional[str] = ..., lite_topic: _Optional[str] = ..., suspend: _Optional[bool] = ...) -> None: ...
 
 class ChangeInvisibleDurationResponse(_message.Message):
     __slots__ = ("status", "receipt_handle")
@@ -307,7 +307,7 @@ class ChangeInvisibleDurationResponse(_message.Message):
     RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
     status: _definition_pb2.Status
     receipt_handle: str
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., receipt_handle: _Optional[str] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ..., receipt_handle: _Optional[str] = ...) -> None: ...
 
 class PullMessageRequest(_message.Message):
     __slots__ = ("group", "message_queue", "offset", "batch_size", "filter_expression", "long_polling_timeout")
@@ -323,7 +323,7 @@ class PullMessageRequest(_message.Message):
     batch_size: int
     filter_expression: _definition_pb2.FilterExpression
     long_polling_timeout: _duration_pb2.Duration
-    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., message_queue: _Optional[_Union[_definition_pb2.MessageQueue, _Mapping]] = ..., offset: _Optional[int] = ..., batch_size: _Optional[int] = ..., filter_expression: _Optional[_Union[_definition_pb2.FilterExpression, _Mapping]] = ..., long_polling_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., message_queue: _Optional[_Union[_definition_pb2.MessageQueue, _Mapping[str, _Any]]] = ..., offset: _Optional[int] = ..., batch_size: _Optional[int] = ..., filter_expression: _Optional[_Union[_definition_pb2.FilterExpression, _Mapping[str, _Any]]] = ..., long_polling_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class PullMessageResponse(_message.Message):
     __slots__ = ("status", "message", "next_offset")
@@ -333,7 +333,7 @@ class PullMessageResponse(_message.Message):
     status: _definition_pb2.Status
     message: _definition_pb2.Message
     next_offset: int
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., message: _Optional[_Union[_definition_pb2.Message, _Mapping]] = ..., next_offset: _Optional[int] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ..., message: _Optional[_Union[_definition_pb2.Message, _Mapping[str, _Any]]] = ..., next_offset: _Optional[int] = ...) -> None: ...
 
 class UpdateOffsetRequest(_message.Message):
     __slots__ = ("group", "message_queue", "offset")
@@ -343,13 +343,13 @@ class UpdateOffsetRequest(_message.Message):
     group: _definition_pb2.Resource
     message_queue: _definition_pb2.MessageQueue
     offset: int
-    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., message_queue: _Optional[_Union[_definition_pb2.MessageQueue, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
+    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., message_queue: _Optional[_Union[_definition_pb2.MessageQueue, _Mapping[str, _Any]]] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class UpdateOffsetResponse(_message.Message):
     __slots__ = ("status",)
     STATUS_FIELD_NUMBER: _ClassVar[int]
     status: _definition_pb2.Status
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class GetOffsetRequest(_message.Message):
     __slots__ = ("group", "message_queue")
@@ -357,7 +357,7 @@ class GetOffsetRequest(_message.Message):
     MESSAGE_QUEUE_FIELD_NUMBER: _ClassVar[int]
     group: _definition_pb2.Resource
     message_queue: _definition_pb2.MessageQueue
-    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., message_queue: _Optional[_Union[_definition_pb2.MessageQueue, _Mapping]] = ...) -> None: ...
+    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., message_queue: _Optional[_Union[_definition_pb2.MessageQueue, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class GetOffsetResponse(_message.Message):
     __slots__ = ("status", "offset")
@@ -365,7 +365,7 @@ class GetOffsetResponse(_message.Message):
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     status: _definition_pb2.Status
     offset: int
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class QueryOffsetRequest(_message.Message):
     __slots__ = ("message_queue", "query_offset_policy", "timestamp")
@@ -375,7 +375,7 @@ class QueryOffsetRequest(_message.Message):
     message_queue: _definition_pb2.MessageQueue
     query_offset_policy: _definition_pb2.QueryOffsetPolicy
     timestamp: _timestamp_pb2.Timestamp
-    def __init__(self, message_queue: _Optional[_Union[_definition_pb2.MessageQueue, _Mapping]] = ..., query_offset_policy: _Optional[_Union[_definition_pb2.QueryOffsetPolicy, str]] = ..., timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    def __init__(self, message_queue: _Optional[_Union[_definition_pb2.MessageQueue, _Mapping[str, _Any]]] = ..., query_offset_policy: _Optional[_Union[_definition_pb2.QueryOffsetPolicy, str]] = ..., timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class QueryOffsetResponse(_message.Message):
     __slots__ = ("status", "offset")
@@ -383,7 +383,7 @@ class QueryOffsetResponse(_message.Message):
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     status: _definition_pb2.Status
     offset: int
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class RecallMessageRequest(_message.Message):
     __slots__ = ("topic", "recall_handle")
@@ -391,7 +391,7 @@ class RecallMessageRequest(_message.Message):
     RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
     topic: _definition_pb2.Resource
     recall_handle: str
-    def __init__(self, topic: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., recall_handle: _Optional[str] = ...) -> None: ...
+    def __init__(self, topic: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., recall_handle: _Optional[str] = ...) -> None: ...
 
 class RecallMessageResponse(_message.Message):
     __slots__ = ("status", "message_id")
@@ -399,7 +399,7 @@ class RecallMessageResponse(_message.Message):
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     status: _definition_pb2.Status
     message_id: str
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., message_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ..., message_id: _Optional[str] = ...) -> None: ...
 
 class SyncLiteSubscriptionRequest(_message.Message):
     __slots__ = ("action", "topic", "group", "lite_topic_set", "version", "offset_option")
@@ -415,10 +415,10 @@ class SyncLiteSubscriptionRequest(_message.Message):
     lite_topic_set: _containers.RepeatedScalarFieldContainer[str]
     version: int
     offset_option: _definition_pb2.OffsetOption
-    def __init__(self, action: _Optional[_Union[_definition_pb2.LiteSubscriptionAction, str]] = ..., topic: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., group: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., lite_topic_set: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ..., offset_option: _Optional[_Union[_definition_pb2.OffsetOption, _Mapping]] = ...) -> None: ...
+    def __init__(self, action: _Optional[_Union[_definition_pb2.LiteSubscriptionAction, str]] = ..., topic: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., group: _Optional[_Union[_definition_pb2.Resource, _Mapping[str, _Any]]] = ..., lite_topic_set: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ..., offset_option: _Optional[_Union[_definition_pb2.OffsetOption, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class SyncLiteSubscriptionResponse(_message.Message):
     __slots__ = ("status",)
     STATUS_FIELD_NUMBER: _ClassVar[int]
     status: _definition_pb2.Status
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping[str, _Any]]] = ...) -> None: ...

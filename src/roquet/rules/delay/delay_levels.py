@@ -7,7 +7,7 @@ than the time before, beginning at level 3: 10 s, 30 s, 1 m … 2 h. After the l
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from roquet.model import properties as names
 from roquet.model.errors import ConfigError
@@ -83,6 +83,34 @@ MULTIPLIER: Final = 2
 """Apache's defaults of an EXPONENTIAL policy."""
 
 
+class ExponentialBackoff(NamedTuple):
+    """An EXPONENTIAL policy: each delay is the one before times `multiplier`, up to `max_ms`."""
+
+    initial_ms: int
+    max_ms: int
+    multiplier: int
+
+
+def exponential_backoff(policy: Mapping[str, object] | None) -> ExponentialBackoff | None:
+    """The backoff of a group's policy, as the wire has it; None if it has steps instead."""
+    policy = policy or {}
+    found = policy.get("exponentialRetryPolicy")
+    if policy.get("type") != "EXPONENTIAL" or not isinstance(found, Mapping):
+        return None
+    return ExponentialBackoff(
+        _number(found.get("initial"), INITIAL_MS),
+        _number(found.get("max"), DELAY_MAX_MS),
+        _number(found.get("multiplier"), MULTIPLIER),
+    )
+
+
+def retry_steps_ms(policy: Mapping[str, object] | None) -> Sequence[int]:
+    """The steps of a CUSTOMIZED policy, in ms; the default ones for a group without."""
+    customized = (policy or {}).get("customizedRetryPolicy")
+    steps = customized.get("next") if isinstance(customized, Mapping) else None
+    return _numbers(steps) or RETRY_STEPS_MS
+
+
 def retry_delay_ms(policy: Mapping[str, object] | None, times: int) -> int:
     """Delay of a group's message until its next try, by `groupRetryPolicy`.
 
@@ -90,23 +118,12 @@ def retry_delay_ms(policy: Mapping[str, object] | None, times: int) -> int:
     applies where a time is asked for: to a popped message, and in the 5.x proxy. A message that is
     sent back (36) waits by delay level instead, in Apache's broker as in ours.
     """
-    policy, times = policy or {}, max(times, 0)
-    if policy.get("type") == "EXPONENTIAL":
-        exponential = policy.get("exponentialRetryPolicy")
-        if isinstance(exponential, Mapping):
-            return _exponential_ms(exponential, times)
-    customized = policy.get("customizedRetryPolicy")
-    steps = customized.get("next") if isinstance(customized, Mapping) else None
-    delays = _numbers(steps) or RETRY_STEPS_MS
+    times = max(times, 0)
+    if (backoff := exponential_backoff(policy)) is not None:
+        factor: int = backoff.multiplier ** min(times, EXPONENT_MAX)
+        return min(backoff.max_ms, backoff.initial_ms * factor)
+    delays = retry_steps_ms(policy)
     return delays[min(times + POLICY_SKIPS, len(delays) - 1)]
-
-
-def _exponential_ms(policy: Mapping[str, object], times: int) -> int:
-    initial = _number(policy.get("initial"), INITIAL_MS)
-    delay_max = _number(policy.get("max"), DELAY_MAX_MS)
-    multiplier = _number(policy.get("multiplier"), MULTIPLIER)
-    factor: int = multiplier ** min(times, EXPONENT_MAX)
-    return min(delay_max, initial * factor)
 
 
 def _number(value: object, default: int) -> int:

@@ -189,6 +189,13 @@ def check_invisible_ms(invisible_ms: int, least_ms: int = 0) -> int:
     return invisible_ms
 
 
+def check_batch(count: int) -> int:
+    """How many messages a receive gets at most; raises Refusal where it asks for none."""
+    if count < 1:
+        raise Refusal(StatusCode.BAD_REQUEST, f"batch_size {count}: a receive asks for at least 1")
+    return min(count, BATCH_MAX)
+
+
 def polling_ms(asked_ms: int | None, left_ms: int | None, request_timeout_ms: int) -> int:
     """How long a receive waits for messages, in ms.
 

@@ -1,0 +1,67 @@
+"""Proxy: the parts of a proxy and what it serves, without the server that takes the requests."""
+
+from collections.abc import Mapping, Sequence
+
+from roquet.proxy.clients import ClientTable
+from roquet.proxy.cluster import ProxiedCluster
+from roquet.proxy.config import ProxyConfig
+from roquet.proxy.handlers.receiving import ReceiveHandler
+from roquet.proxy.handlers.routes import RouteHandler
+from roquet.proxy.handlers.sending import SendHandler
+from roquet.proxy.handlers.settling import SettleHandler
+from roquet.proxy.handlers.telemetry import TelemetryHandler
+from roquet.proxy.handlers.transactions import TransactionHandler
+from roquet.proxy.receipts import Deliveries, ReceiptRenewals
+from roquet.proxy.service import Handler, RpcMethod, receive, telemetry, unary
+from roquet.rules.proxy.renewal import SCAN_PERIOD_MS
+
+
+class Proxy:
+    """Serves RocketMQ 5's requests in front of one cluster."""
+
+    def __init__(self, namesrv: str | Sequence[str] | None, config: ProxyConfig) -> None:
+        self._clock = config.clock
+        self._cluster = cluster = ProxiedCluster(namesrv, config)
+        self._clients = clients = ClientTable(config.clock)
+        deliveries = Deliveries(cluster)
+        self._renewals = renewals = ReceiptRenewals(deliveries, cluster, clients, config.clock)
+        settling = SettleHandler(cluster, deliveries, renewals)
+        routes, sending = RouteHandler(cluster), SendHandler(cluster, config)
+        receiving = ReceiveHandler(cluster, clients, renewals, settling, config)
+        telling = TelemetryHandler(cluster, clients)
+        transactions = TransactionHandler(cluster, clients)
+        unaries: dict[str, Handler] = {
+            "QueryRoute": routes.query_route,
+            "QueryAssignment": routes.query_assignment,
+            "SendMessage": sending.send,
+            "RecallMessage": sending.recall,
+            "AckMessage": settling.ack,
+            "ChangeInvisibleDuration": settling.change,
+            "ForwardMessageToDeadLetterQueue": settling.forward,
+            "EndTransaction": transactions.end,
+            "Heartbeat": telling.heartbeat,
+            "NotifyClientTermination": telling.terminate,
+        }
+        self.methods: Mapping[str, RpcMethod] = {
+            **{name: unary(name, handler) for name, handler in unaries.items()},
+            "ReceiveMessage": receive(receiving.receive),
+            "Telemetry": telemetry(telling.telemetry),
+        }
+        """Methods of the service by their names."""
+
+    def start(self) -> None:
+        """Open for requests; the cluster need not be reachable yet."""
+        self._cluster.start()
+        background = self._cluster.session.background
+        background.supervise(self._watch, "clients and receipts", self._clock)
+
+    async def _watch(self) -> None:
+        while True:
+            await self._clock.sleep(SCAN_PERIOD_MS)
+            self._clients.expire()
+            await self._renewals.step()
+
+    async def close(self) -> None:
+        """Let unacknowledged messages come again soon, and close the connections."""
+        await self._renewals.close()
+        await self._cluster.close()

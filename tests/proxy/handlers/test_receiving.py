@@ -1,0 +1,121 @@
+"""Receives: what a client gets, and what becomes of what it did not get."""
+
+import asyncio
+
+from tests.proxy.conftest import User, consumer_settings, dead_letters, receive_request
+
+from roquet.proxy.protos import definition_pb2 as pb
+from roquet.proxy.proxy import Proxy
+from roquet.testing.clock import this_loop
+from roquet.testing.cluster import Cluster
+
+
+async def test_a_message_comes_with_all_that_its_sender_gave(proxy: Proxy) -> None:
+    user = User(proxy)
+    async with user.telemetry(consumer_settings()):
+        await user.receive(timeout_s=6)
+        await user.send("NORM", b"hello", tag="paid", keys=["k1", "k2"], properties={"who": "me"})
+        (message,) = await user.receive()
+    system = message.system_properties
+    assert message.body == b"hello"
+    assert dict(message.user_properties) == {"who": "me"}
+    assert (system.tag, list(system.keys)) == ("paid", ["k1", "k2"])
+    assert system.body_digest == pb.Digest(type=pb.MD5, checksum="5D41402ABC4B2A76B9719D911017C592")
+    assert (system.message_type, system.delivery_attempt) == (pb.NORMAL, 1)
+    assert len(system.receipt_handle.split(" ")) == 9
+
+
+async def test_a_receive_waits_for_a_message(proxy: Proxy) -> None:
+    user = User(proxy)
+    async with user.telemetry(consumer_settings()):
+        waiting = asyncio.create_task(user.receive())
+        await asyncio.sleep(10)
+        sent_ms = this_loop().clock.now_ms()
+        await user.send("NORM", b"late")
+        assert [message.body for message in await waiting] == [b"late"]
+        assert this_loop().clock.now_ms() - sent_ms < 1_000
+
+
+async def test_a_receive_waits_for_its_clients_settings(proxy: Proxy) -> None:
+    user = User(proxy)
+    await user.send("NORM", b"x")
+    receiving = asyncio.create_task(user.receive())
+    await asyncio.sleep(1)
+    async with user.telemetry(consumer_settings()):
+        await receiving
+
+
+async def test_tags_are_compared_by_their_text_and_others_acknowledged(proxy: Proxy) -> None:
+    user = User(proxy)
+    # These two have the same hash in Java.
+    wanted = pb.FilterExpression(type=pb.TAG, expression="Aa")
+    async with user.telemetry(consumer_settings()):
+        await user.receive(timeout_s=6)
+        await user.send("NORM", b"other", tag="BB")
+        await user.send("NORM", b"wanted", tag="Aa")
+        found = await user.receive(filter_expression=wanted)
+        assert [message.body for message in found] == [b"wanted"]
+        await user.ack(*found)
+        await asyncio.sleep(60)
+        assert await user.receive(timeout_s=6) == []
+
+
+async def test_a_message_that_is_not_acknowledged_comes_again(proxy: Proxy) -> None:
+    user = User(proxy)
+    async with user.telemetry(consumer_settings()):
+        await user.receive(timeout_s=6)
+        await user.send("NORM", b"x")
+        (first,) = await user.receive()
+        await asyncio.sleep(20)
+        (second,) = await user.receive()
+        assert second.system_properties.message_id == first.system_properties.message_id
+        assert second.system_properties.delivery_attempt == 2
+
+
+async def test_what_a_broken_stream_did_not_carry_comes_at_once_to_others(proxy: Proxy) -> None:
+    user, other = User(proxy), User(proxy, "other")
+    async with user.telemetry(consumer_settings()), other.telemetry(consumer_settings()):
+        await user.receive(timeout_s=6)
+        for number in range(3):
+            await user.send("NORM", b"%d" % number)
+        context = user.context(30)
+        parts = proxy.methods["ReceiveMessage"].unary_stream(receive_request("g", "NORM"), context)
+        assert (await anext(parts)).status.code == pb.OK
+        first = (await anext(parts)).message
+        second = (await anext(parts)).message  # whether this one arrived is not known
+        await parts.aclose()
+        await asyncio.sleep(3)
+        found = {message.body for message in await other.receive()}
+        assert found == {b"0", b"1", b"2"} - {first.body}
+        assert second.body in found
+
+
+async def test_messages_that_come_after_their_client_has_gone_come_at_once_to_others(
+    proxy: Proxy,
+) -> None:
+    user, other = User(proxy), User(proxy, "other")
+    async with user.telemetry(consumer_settings()), other.telemetry(consumer_settings()):
+        await user.receive(timeout_s=6)
+        receiving = asyncio.create_task(user.receive())
+        await asyncio.sleep(1)
+        receiving.cancel()
+        await asyncio.sleep(0.1)
+        await user.send("NORM", b"x")
+        await asyncio.sleep(3)
+        assert [message.body for message in await other.receive()] == [b"x"]
+
+
+async def test_after_the_last_try_a_message_is_a_dead_letter(
+    proxy: Proxy, running: Cluster
+) -> None:
+    user = User(proxy)
+    async with user.telemetry(consumer_settings("G_few")):
+        await user.receive("G_few", timeout_s=6)
+        await user.send("NORM", b"x")
+        attempts = [m.system_properties.delivery_attempt for m in await user.receive("G_few")]
+        for _ in range(9):
+            await asyncio.sleep(30)
+            found = await user.receive("G_few", timeout_s=6)
+            attempts += [message.system_properties.delivery_attempt for message in found]
+    assert attempts == [1, 2, 3]
+    assert [letter.body for letter in await dead_letters(running, "G_few")] == [b"x"]

@@ -1,0 +1,55 @@
+"""Sends through the proxy, as consumers of both protocols see them."""
+
+from tests.proxy.conftest import User, consumer_settings, message_of, stored
+
+from roquet.proxy.protos import definition_pb2 as pb
+from roquet.proxy.protos import service_pb2 as service
+from roquet.proxy.proxy import Proxy
+from roquet.testing.clock import this_loop
+from roquet.testing.cluster import Cluster
+
+
+async def test_a_remoting_consumer_gets_all_parts_of_a_message(
+    running: Cluster, proxy: Proxy
+) -> None:
+    system = {"tag": "paid", "keys": ["k1", "k2"], "message_id": "01AB", "trace_context": "tc"}
+    answer = await User(proxy).send("NORM", b"hello", properties={"who": "me"}, **system)
+    assert answer.status.code == pb.OK
+    (message,) = await stored(running, "NORM")
+    assert (message.body, message.tag, message.keys) == (b"hello", "paid", ("k1", "k2"))
+    assert message.message_id == "01AB"
+    assert message.properties["who"] == "me"
+    assert message.properties["__BORNHOST"] == "10.0.0.7"
+
+
+async def test_messages_of_one_group_share_a_queue(proxy: Proxy) -> None:
+    user = User(proxy)
+    answers = [await user.send("FIFOT", message_group="g1") for _ in range(5)]
+    assert [answer.entries[0].offset for answer in answers] == [0, 1, 2, 3, 4]
+
+
+async def test_a_batch_has_an_entry_for_each_message(proxy: Proxy) -> None:
+    messages = [message_of("NORM", message_id=f"ID{number}") for number in range(3)]
+    request = service.SendMessageRequest(messages=messages)
+    answer = await User(proxy).call("SendMessage", request)
+    assert [entry.message_id for entry in answer.entries] == ["ID0", "ID1", "ID2"]
+    assert {entry.status.code for entry in answer.entries} == {pb.OK}
+
+
+async def test_a_delayed_message_comes_in_its_time_and_a_recalled_one_never(proxy: Proxy) -> None:
+    user, clock = User(proxy), this_loop().clock
+    async with user.telemetry(consumer_settings(topic="DELAYT")):
+        kept = await user.send("DELAYT", b"kept", deliver_ms=clock.now_ms() + 30_000)
+        recalled = await user.send("DELAYT", b"recalled", deliver_ms=clock.now_ms() + 30_000)
+        assert kept.entries[0].recall_handle
+        request = service.RecallMessageRequest(
+            topic=pb.Resource(name="DELAYT"), recall_handle=recalled.entries[0].recall_handle
+        )
+        assert (await user.call("RecallMessage", request)).status.code == pb.OK
+        sent_ms, found = clock.now_ms(), []
+        while not found:
+            found = await user.receive(topic="DELAYT")
+        assert [message.body for message in found] == [b"kept"]
+        assert 29_000 <= clock.now_ms() - sent_ms <= 33_000
+        await user.ack(*found, topic="DELAYT")
+        assert await user.receive(topic="DELAYT", timeout_s=60) == []

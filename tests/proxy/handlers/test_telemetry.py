@@ -1,0 +1,77 @@
+"""Settings of clients, heartbeats and what the proxy tells its clients."""
+
+import asyncio
+
+import grpc
+import pytest
+from tests.proxy.conftest import Aborted, User, consumer_settings, producer_settings
+
+from roquet.model.topic import SubscriptionGroup
+from roquet.proxy.handlers.telemetry import retry_policy
+from roquet.proxy.protos import definition_pb2 as pb
+from roquet.proxy.protos import service_pb2 as service
+from roquet.proxy.proxy import Proxy
+
+
+async def heartbeat(user: User) -> int:
+    request = service.HeartbeatRequest(group=pb.Resource(name="g"))
+    return int((await user.call("Heartbeat", request)).status.code)
+
+
+async def test_a_client_is_forgotten_two_minutes_after_its_last_heartbeat(proxy: Proxy) -> None:
+    user = User(proxy)
+    async with user.telemetry(consumer_settings()):
+        await asyncio.sleep(110)
+        assert await heartbeat(user) == pb.OK
+        await asyncio.sleep(110)
+        assert await heartbeat(user) == pb.OK
+        await asyncio.sleep(130)
+        assert await heartbeat(user) == pb.UNRECOGNIZED_CLIENT_TYPE
+
+
+async def test_a_client_outlives_its_stream(proxy: Proxy) -> None:
+    user = User(proxy)
+    async with user.telemetry(consumer_settings()):
+        pass
+    assert await heartbeat(user) == pb.OK
+
+
+async def test_a_client_in_any_language_is_served(proxy: Proxy) -> None:
+    user = User(proxy, **{"x-mq-language": "COBOL"})
+    async with user.telemetry(consumer_settings()) as answer:
+        assert answer.status.code == pb.OK
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"), [("PULL_CONSUMER", "pull consumers"), ("LITE_PUSH_CONSUMER", "lite topics")]
+)
+async def test_a_stream_of_a_client_that_is_not_served_says_what_is_not(
+    proxy: Proxy, kind: str, what: str
+) -> None:
+    with pytest.raises(Aborted, match=what) as caught:
+        async with User(proxy).telemetry(consumer_settings(kind=kind)):
+            pytest.fail("it was taken")
+    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_producers_are_told_the_limits(proxy: Proxy) -> None:
+    async with User(proxy).telemetry(producer_settings("NORM", "nowhere")) as answer:
+        publishing = answer.settings.publishing
+        assert publishing.max_body_size == 4 * 1024 * 1024
+        assert publishing.validate_message_type
+
+
+async def test_an_ordered_group_is_told_so(proxy: Proxy) -> None:
+    async with User(proxy).telemetry(consumer_settings("G_fifo", "FIFOT")) as answer:
+        assert answer.settings.subscription.fifo
+        assert answer.settings.backoff_policy.max_attempts == 17
+
+
+def test_an_exponential_policy_is_told_as_one() -> None:
+    wire = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 100, "max": 900}}
+    policy = retry_policy(SubscriptionGroup(retry_max_times=3, group_retry_policy=wire))
+    assert policy.max_attempts == 4
+    backoff = policy.exponential_backoff
+    assert backoff.initial.ToMilliseconds() == 100
+    assert backoff.max.ToMilliseconds() == 900
+    assert backoff.multiplier == 2
