@@ -32,6 +32,9 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
         "servers.controller:controller": (
             "Start a controller, which elects masters of brokers that replicate."
         ),
+        "servers.proxy:proxy": (
+            "Serve RocketMQ 5's official clients in front of a cluster, Apache's or Roquet's."
+        ),
         "servers.dashboard:dashboard": "Show a cluster as web pages, and change it there.",
     },
     "Messages": {

@@ -8,7 +8,7 @@ from roquet.model.config_check import CheckedConfig, check_least
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 
 PORT: Final = 8081
-"""The port at which official clients expect a proxy."""
+"""The port at which official clients look for a proxy."""
 
 MINIMUMS: Final[Mapping[str, int]] = MappingProxyType({"call_timeout_ms": 1, "settings_wait_ms": 0})
 

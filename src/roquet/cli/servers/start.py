@@ -13,6 +13,7 @@ from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.value_formats import PORT
 from roquet.cli.command_options import As, option
 from roquet.cli.process import runtime
+from roquet.cli.servers import proxy
 from roquet.cli.servers.dashboard import PORT as DASHBOARD_PORT
 from roquet.cli.servers.dashboard import check_installed, dev_dashboard
 from roquet.cli.servers.server_options import (
@@ -77,6 +78,9 @@ class DevOptions(VerboseOptions):
     memory: bool = MEMORY
     advertise: str | None = ADVERTISE
     host: str | None = HOST
+    grpc_port: int | None = option(
+        "Serve RocketMQ 5's clients there; 0 takes any free one.", metavar="N"
+    )
     dashboard: bool = option("Serve web pages, too, on 127.0.0.1.")
     dashboard_port: int = option(
         "The dashboard's port; 0 takes any free one.", default=DASHBOARD_PORT, metavar="N"
@@ -91,6 +95,9 @@ def dev(options: DevOptions) -> None:
     if options.dashboard:
         check_installed()
         check_port(options.dashboard_port)
+    if options.grpc_port is not None:
+        proxy.check_installed()
+        check_port(options.grpc_port)
     host = options.host or (LOOPBACK if options.advertise is None else ALL_INTERFACES)
     config = msgspec.structs.replace(
         config_file.read("", "", os.environ),
@@ -104,7 +111,8 @@ def dev(options: DevOptions) -> None:
         recall_message=True,  # a developer tries things; Apache's default is off
     )
     names = NameServerConfig(host=host, port=options.namesrv_port, tls=config.server_tls)
-    runtime.run(_dev(names, config, options.dashboard_port if options.dashboard else None))
+    dashboard_port = options.dashboard_port if options.dashboard else None
+    runtime.run(_dev(names, config, dashboard_port, options.grpc_port))
 
 
 def _addresses(text: str) -> tuple[str, ...]:
@@ -137,7 +145,12 @@ def broker(options: BrokerOptions) -> None:
     runtime.run(_broker(settings))
 
 
-async def _dev(namesrv: NameServerConfig, config: BrokerConfig, dashboard_port: int | None) -> None:
+async def _dev(
+    namesrv: NameServerConfig,
+    config: BrokerConfig,
+    dashboard_port: int | None,
+    grpc_port: int | None,
+) -> None:
     from roquet.broker.app import BrokerServer
     from roquet.namesrv.app import NameServer
 
@@ -150,6 +163,9 @@ async def _dev(namesrv: NameServerConfig, config: BrokerConfig, dashboard_port: 
             raise ConfigError(str(error).replace("--port", "--namesrv-port")) from None
         config = msgspec.structs.replace(config, name_servers=(names.address,))
         started = await servers.enter_async_context(BrokerServer(config))
+        if grpc_port is not None:
+            serving = proxy.dev_proxy(names.address, config.host, grpc_port)
+            output.echo(f"RocketMQ 5's clients at {await servers.enter_async_context(serving)}")
         if dashboard_port is not None:
             url = await servers.enter_async_context(dev_dashboard(names.address, dashboard_port))
             output.echo(f"dashboard at {url}")
