@@ -12,7 +12,7 @@ from roquet.model.errors import (
     UsageError,
 )
 from roquet.proxy.protos import definition_pb2 as pb
-from roquet.rules.proxy.status import Refusal, StatusCode
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.wire.codes import ResponseCode
 
 OK: Final = pb.Status(code=pb.OK, message="OK")
@@ -37,7 +37,7 @@ def status_of(error: RoquetError) -> pb.Status:
 def code_of(error: RoquetError) -> StatusCode:
     """The code of a request that ended with an error."""
     match error:
-        case Refusal():
+        case ProxyRefusal():
             return error.code
         case CallRefused():
             return REFUSED.get(ResponseCode(error.code), StatusCode.INTERNAL_SERVER_ERROR)

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from roquet.rules.proxy.status import Refusal, StatusCode
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 
 CLIENT_ID: Final = "x-mq-client-id"
 LANGUAGE: Final = "x-mq-language"
@@ -29,11 +29,11 @@ class Caller(msgspec.Struct, frozen=True):
 def caller_of(
     metadata: Iterable[tuple[str, str | bytes]], peer: str, left_s: float | None
 ) -> Caller:
-    """The caller of a request; raises Refusal when it does not say its client id."""
+    """The caller of a request; raises ProxyRefusal when it does not say its client id."""
     known = {name: value for name, value in metadata if isinstance(value, str)}
     client_id = known.get(CLIENT_ID, "")
     if not client_id or client_id.isspace():
-        raise Refusal(
+        raise ProxyRefusal(
             StatusCode.CLIENT_ID_REQUIRED, f"the header {CLIENT_ID} with the client's id is missing"
         )
     left_ms = None if left_s is None else max(int(left_s * 1_000), 0)

@@ -8,7 +8,7 @@ from roquet.net.clock import Clock
 from roquet.proxy.caller import Caller
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
-from roquet.rules.proxy.status import Refusal, StatusCode
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 
 EXPIRY_MS: Final = 120_000
 """Time without a heartbeat after which a client is forgotten."""
@@ -69,7 +69,7 @@ class ClientTable:
         return client
 
     def heard(self, client_id: str) -> ProxyClient:
-        """Note a heartbeat; raises Refusal for a client whose settings are not known."""
+        """Note a heartbeat; raises ProxyRefusal for a client whose settings are not known."""
         client = self._clients.get(client_id)
         if client is None:
             raise _unknown(client_id)
@@ -79,7 +79,7 @@ class ClientTable:
     async def wait_for(self, client_id: str, wait_ms: int) -> ProxyClient:
         """A client, once its settings have come: they may be under way by another stream.
 
-        Raises Refusal when they do not come in time.
+        Raises ProxyRefusal when they do not come in time.
         """
         if (client := self._clients.get(client_id)) is None:
             event = self._awaited.setdefault(client_id, asyncio.Event())
@@ -99,7 +99,7 @@ class ClientTable:
             client.commands = None
 
     def remove(self, client_id: str) -> None:
-        """Forget a client; raises Refusal for one that is not known."""
+        """Forget a client; raises ProxyRefusal for one that is not known."""
         if self._clients.pop(client_id, None) is None:
             raise _unknown(client_id)
         for callback in self.on_gone:
@@ -119,8 +119,8 @@ class ClientTable:
                 yield client
 
 
-def _unknown(client_id: str) -> Refusal:
-    return Refusal(
+def _unknown(client_id: str) -> ProxyRefusal:
+    return ProxyRefusal(
         StatusCode.UNRECOGNIZED_CLIENT_TYPE,
         f"no settings of client {client_id!r:.200} are known: it sends them by its Telemetry "
         "stream first",

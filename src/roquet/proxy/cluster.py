@@ -14,7 +14,7 @@ from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.clock import Clock
 from roquet.proxy.config import ProxyConfig
-from roquet.rules.proxy.status import Refusal, StatusCode
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.rules.topic_attributes import MESSAGE_TYPE
 from roquet.wire.call import Call, R, Reply
 from roquet.wire.calls.admin.topic import GetGroup, GetTopic
@@ -89,27 +89,27 @@ class ProxiedCluster:
         await self.session.close()
 
     async def call(self, broker: str, call: Call[R], timeout_ms: int | None = None) -> R:
-        """Call a broker's master. Raises Refusal for a broker that is not known."""
+        """Call a broker's master. Raises ProxyRefusal for a broker that is not known."""
         if not self.session.routes.addresses(broker):
-            raise Refusal(StatusCode.BAD_REQUEST, f"no broker {broker!r:.100} is known")
+            raise ProxyRefusal(StatusCode.BAD_REQUEST, f"no broker {broker!r:.100} is known")
         return await self.session.call(broker, call, timeout_ms)
 
     async def find_route(self, topic: str) -> None:
-        """Make sure that a topic's route is known; raises Refusal for an unknown topic."""
+        """Make sure that a topic's route is known; raises ProxyRefusal for an unknown topic."""
         routes = self.session.routes
         if not routes.brokers_of(topic) and await routes.refresh(topic) is None:
-            raise Refusal(
+            raise ProxyRefusal(
                 StatusCode.TOPIC_NOT_FOUND,
                 f"topic {topic} does not exist: `roquet topic create {topic}` makes it",
             )
 
     async def readable(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues of a topic to read from; raises Refusal for an unknown topic."""
+        """The queues of a topic to read from; raises ProxyRefusal for an unknown topic."""
         await self.find_route(topic)
         return self.session.routes.readable(topic) or ()
 
     async def writable(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues of a topic to write to; raises Refusal for an unknown topic."""
+        """The queues of a topic to write to; raises ProxyRefusal for an unknown topic."""
         await self.find_route(topic)
         return self.session.routes.writable(topic) or ()
 

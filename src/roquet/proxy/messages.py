@@ -77,7 +77,7 @@ class ReadableMessage(Protocol):
 def to_properties(
     message: pb.Message, topic: str, caller: Caller, now_ms: int
 ) -> Mapping[str, str]:
-    """The properties that brokers keep of a message; raises Refusal for an illegal one."""
+    """The properties that brokers keep of a message; raises ProxyRefusal for an illegal one."""
     system = message.system_properties
     user = dict(message.user_properties)
     validation.check_properties(user, system.tag, system.keys)

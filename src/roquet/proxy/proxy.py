@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from roquet.proxy.clients import ClientTable
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.config import ProxyConfig
-from roquet.proxy.handlers.receiving import ReceiveHandler
-from roquet.proxy.handlers.routes import RouteHandler
-from roquet.proxy.handlers.sending import SendHandler
-from roquet.proxy.handlers.settling import SettleHandler
+from roquet.proxy.handlers.receiving import ReceivingHandler
+from roquet.proxy.handlers.routes import RoutesHandler
+from roquet.proxy.handlers.sending import SendingHandler
+from roquet.proxy.handlers.settling import SettlingHandler
 from roquet.proxy.handlers.telemetry import TelemetryHandler
-from roquet.proxy.handlers.transactions import TransactionHandler
+from roquet.proxy.handlers.transactions import TransactionsHandler
 from roquet.proxy.receipts import Deliveries, ReceiptRenewals
 from roquet.proxy.service import Handler, RpcMethod, receive, telemetry, unary
 from roquet.rules.proxy.renewal import SCAN_PERIOD_MS
@@ -25,11 +25,11 @@ class Proxy:
         self._clients = clients = ClientTable(config.clock)
         deliveries = Deliveries(cluster)
         self._renewals = renewals = ReceiptRenewals(deliveries, cluster, clients, config.clock)
-        settling = SettleHandler(cluster, deliveries, renewals)
-        routes, sending = RouteHandler(cluster), SendHandler(cluster, config)
-        receiving = ReceiveHandler(cluster, clients, renewals, settling, config)
+        settling = SettlingHandler(cluster, deliveries, renewals)
+        routes, sending = RoutesHandler(cluster), SendingHandler(cluster, config)
+        receiving = ReceivingHandler(cluster, clients, renewals, settling, config)
         telling = TelemetryHandler(cluster, clients)
-        transactions = TransactionHandler(cluster, clients)
+        transactions = TransactionsHandler(cluster, clients)
         unaries: dict[str, Handler] = {
             "QueryRoute": routes.query_route,
             "QueryAssignment": routes.query_assignment,

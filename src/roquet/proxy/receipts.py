@@ -16,7 +16,7 @@ from roquet.proxy.clients import ClientTable
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.rules.delay.delay_levels import retry_delay_ms
 from roquet.rules.proxy import renewal
-from roquet.rules.proxy.status import Refusal, StatusCode
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.wire.calls.pop import Ack, ChangeInvisible
 from roquet.wire.codes import ResponseCode
 from roquet.wire.receipt_handle import ReceiptHandle, decode_receipt_handle, stored_topic
@@ -38,13 +38,13 @@ class Receipt(msgspec.Struct, frozen=True):
         return f"{self.handle.text()} {self.position}"
 
     def check_held(self, now_ms: int) -> None:
-        """Raise Refusal when the message's invisible time has passed."""
+        """Raise ProxyRefusal when the message's invisible time has passed."""
         if self.handle.pop_ms + self.handle.invisible_ms <= now_ms:
-            raise Refusal(StatusCode.INVALID_RECEIPT_HANDLE, "the message's invisible time is over")
+            raise ProxyRefusal(StatusCode.INVALID_RECEIPT_HANDLE, "the message's invisible time is over")
 
 
 def decode_receipt(text: str) -> Receipt:
-    """Decode a client's receipt handle; raises Refusal for anything else."""
+    """Decode a client's receipt handle; raises ProxyRefusal for anything else."""
     head, _, last = text.rpartition(" ")
     has_position = text.count(" ") >= _FIELDS - 1 and last.isascii() and last.isdecimal()
     try:
@@ -52,7 +52,7 @@ def decode_receipt(text: str) -> Receipt:
             return Receipt(decode_receipt_handle(head), int(last))
         return Receipt(decode_receipt_handle(text), -1)
     except FieldError as error:
-        raise Refusal(StatusCode.INVALID_RECEIPT_HANDLE, str(error)) from None
+        raise ProxyRefusal(StatusCode.INVALID_RECEIPT_HANDLE, str(error)) from None
 
 
 class Deliveries:
@@ -86,7 +86,7 @@ class Deliveries:
         )
         reply = await self._cluster.call(handle.broker, call)
         if reply.code != ResponseCode.SUCCESS:
-            raise Refusal(StatusCode.INVALID_RECEIPT_HANDLE, "the message's invisible time is over")
+            raise ProxyRefusal(StatusCode.INVALID_RECEIPT_HANDLE, "the message's invisible time is over")
         changed = msgspec.structs.replace(
             handle,
             start=handle.offset,
@@ -139,7 +139,7 @@ class ReceiptRenewals:
         self._held[key] = RenewedReceipt(topic, receipt, now_ms, visible_ms, reconsume_times)
 
     def current(self, key: ReceiptKey) -> Receipt:
-        """The newest receipt of a message; raises Refusal for a malformed or an expired one."""
+        """The newest receipt of a message; raises ProxyRefusal for a malformed or an expired one."""
         if (held := self._held.get(key)) is not None:
             return held.receipt
         receipt = decode_receipt(key.handle)

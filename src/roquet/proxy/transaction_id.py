@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from roquet.rules.proxy.status import Refusal, StatusCode
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 
 _FIELDS: Final = 4
 
@@ -32,12 +32,12 @@ class TransactionId(msgspec.Struct, frozen=True):
 
 
 def decode_transaction_id(text: str) -> TransactionId:
-    """Decode a transaction id; raises Refusal for anything else."""
+    """Decode a transaction id; raises ProxyRefusal for anything else."""
     try:
         plain = urlsafe_b64decode(text.encode("ascii")).decode("utf-8", "surrogatepass")
         half_offset, position, message_id, broker = plain.split(" ", _FIELDS - 1)
         return TransactionId(broker, int(half_offset), int(position), message_id)
     except (Base64Error, ValueError):
-        raise Refusal(
+        raise ProxyRefusal(
             StatusCode.INVALID_TRANSACTION_ID, f"no transaction has the id {text!r:.100}"
         ) from None

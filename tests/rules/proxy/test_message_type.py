@@ -4,7 +4,7 @@ import pytest
 
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.rules.proxy.message_type import MessageType, accepted_types, check_type, message_type
-from roquet.rules.proxy.status import Refusal, StatusCode
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_topic_takes_the_type_of_its_attribute_and_normal_messages_without_one
 
 
 def test_a_message_of_another_type_is_refused_and_the_command_for_its_topic_named() -> None:
-    with pytest.raises(Refusal, match=r"takes FIFO .*message.type=NORMAL") as caught:
+    with pytest.raises(ProxyRefusal, match=r"takes FIFO .*message.type=NORMAL") as caught:
         check_type(MessageType.NORMAL, "t", "FIFO")
     assert caught.value.code is StatusCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
 

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 import pytest
 
 from roquet.rules.proxy import validation
-from roquet.rules.proxy.status import Refusal, StatusCode, common_code
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode, common_code
 
 
 @contextmanager
 def refused(code: StatusCode) -> Iterator[None]:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ProxyRefusal) as caught:
         yield
     assert caught.value.code is code
 

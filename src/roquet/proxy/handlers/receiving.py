@@ -16,13 +16,13 @@ from roquet.proxy.caller import Caller
 from roquet.proxy.clients import ClientTable, ProxyClient
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.config import ProxyConfig
-from roquet.proxy.handlers.settling import SettleHandler
+from roquet.proxy.handlers.settling import SettlingHandler
 from roquet.proxy.messages import to_protobuf
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.receipts import Receipt, ReceiptKey, ReceiptRenewals
 from roquet.rules.proxy import renewal, validation
-from roquet.rules.proxy.status import Refusal, StatusCode
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.rules.tag_filter import parse_tags
 from roquet.wire.calls.pop import Pop, PopReply
 from roquet.wire.codes import ResponseCode
@@ -45,7 +45,7 @@ class Delivery(msgspec.Struct, frozen=True):
     receipt: Receipt
 
 
-class ReceiveHandler:
+class ReceivingHandler:
     """Gives clients the messages of their groups."""
 
     __slots__ = ("_clients", "_clock", "_cluster", "_config", "_renewals", "_settling")
@@ -55,7 +55,7 @@ class ReceiveHandler:
         cluster: ProxiedCluster,
         clients: ClientTable,
         renewals: ReceiptRenewals,
-        settling: SettleHandler,
+        settling: SettlingHandler,
         config: ProxyConfig,
     ) -> None:
         self._cluster = cluster
@@ -73,7 +73,7 @@ class ReceiveHandler:
         try:
             unsent += await self._receive(request, caller)
             if not unsent:
-                raise Refusal(StatusCode.MESSAGE_NOT_FOUND, "no new message")
+                raise ProxyRefusal(StatusCode.MESSAGE_NOT_FOUND, "no new message")
             yield service.ReceiveMessageResponse(status=pb.Status(code=pb.OK, message="OK"))
             while unsent:
                 message = self._outgoing(unsent[0], request, caller)
@@ -122,7 +122,7 @@ class ReceiveHandler:
         )
         reply = await self._pop(broker, call, request)
         if reply.code == ResponseCode.POLLING_FULL:
-            raise Refusal(StatusCode.TOO_MANY_REQUESTS, "too many receives wait at the broker")
+            raise ProxyRefusal(StatusCode.TOO_MANY_REQUESTS, "too many receives wait at the broker")
         if reply.code != ResponseCode.SUCCESS:
             return ()
         tags = parse_tags(expression) if kind == TAG else None
@@ -163,7 +163,7 @@ class ReceiveHandler:
         """The broker that a request names, or any of the topic's when that one is not known."""
         brokers = {queue.broker_name for queue in await self._cluster.readable(topic)}
         if not brokers:
-            raise Refusal(StatusCode.FORBIDDEN, f"topic {topic} has no queue that may be read")
+            raise ProxyRefusal(StatusCode.FORBIDDEN, f"topic {topic} has no queue that may be read")
         return name if name in brokers else min(brokers)
 
     async def _wanted(

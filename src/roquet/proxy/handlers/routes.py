@@ -8,11 +8,11 @@ from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.rules.proxy.message_type import accepted_types
-from roquet.rules.proxy.status import Refusal, StatusCode
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.rules.proxy.validation import check_group, check_topic
 
 
-class RouteHandler:
+class RoutesHandler:
     """Answers where the queues of a topic are: behind the address that the client came by."""
 
     __slots__ = ("_cluster",)
@@ -53,7 +53,7 @@ class RouteHandler:
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
         readable = await self._cluster.readable(topic)
         if not readable:
-            raise Refusal(StatusCode.FORBIDDEN, f"topic {topic} has no queue that may be read")
+            raise ProxyRefusal(StatusCode.FORBIDDEN, f"topic {topic} has no queue that may be read")
         settings = await self._cluster.group(group, topic)
         queues = readable if settings.consume_message_orderly else _brokers(readable)
         return service.QueryAssignmentResponse(

@@ -14,7 +14,7 @@ from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.transaction_id import TransactionId
 from roquet.rules.proxy import validation
 from roquet.rules.proxy.message_type import MessageType, check_type, message_type
-from roquet.rules.proxy.status import Refusal, StatusCode, common_code
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode, common_code
 from roquet.wire.calls.timer import Recall
 from roquet.wire.receipt_handle import decode_recall_handle
 from roquet.wire.records.message_id import parse_offset_message_id
@@ -30,7 +30,7 @@ STATUSES: Final = {
 }
 
 
-class SendHandler:
+class SendingHandler:
     """Stores messages, and recalls delayed ones."""
 
     __slots__ = ("_clock", "_cluster", "_config")
@@ -47,7 +47,7 @@ class SendHandler:
         topics = {message.topic.name for message in request.messages}
         if len(topics) != 1:
             text = "a request has at least one message, and all have one topic"
-            raise Refusal(StatusCode.MESSAGE_CORRUPTED, text)
+            raise ProxyRefusal(StatusCode.MESSAGE_CORRUPTED, text)
         topic = validation.check_topic(topics.pop())
         entries = [await self._send(message, topic, caller) for message in request.messages]
         code = common_code(StatusCode(entry.status.code) for entry in entries)

@@ -14,14 +14,14 @@ from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.receipts import Deliveries, Receipt, ReceiptKey, ReceiptRenewals
 from roquet.rules.proxy import renewal
-from roquet.rules.proxy.status import Refusal, StatusCode, common_code
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode, common_code
 from roquet.rules.proxy.validation import check_group, check_invisible_ms, check_topic
 from roquet.wire.calls.send import SendBack
 
 log = logger(__name__)
 
 
-class SettleHandler:
+class SettlingHandler:
     """Settles delivered messages at their brokers."""
 
     __slots__ = ("_cluster", "_deliveries", "_renewals")
@@ -42,7 +42,7 @@ class SettleHandler:
         """Acknowledge messages, each with its own result."""
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
         if not request.entries:
-            raise Refusal(StatusCode.BAD_REQUEST, "the request acknowledges no message")
+            raise ProxyRefusal(StatusCode.BAD_REQUEST, "the request acknowledges no message")
         await self._cluster.find_route(topic)
         work = (self._ack(entry, topic, group, caller) for entry in request.entries)
         entries = await asyncio.gather(*work)
@@ -88,7 +88,7 @@ class SettleHandler:
         receipt = self._renewals.current(key)
         if receipt.position < 0:
             text = "the receipt handle does not say where the message is stored"
-            raise Refusal(StatusCode.INVALID_RECEIPT_HANDLE, text)
+            raise ProxyRefusal(StatusCode.INVALID_RECEIPT_HANDLE, text)
         await self._bury(receipt, request.message_id, topic, group)
         self._renewals.remove(key)
         return service.ForwardMessageToDeadLetterQueueResponse()

@@ -13,7 +13,7 @@ from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.rules.delay.delay_levels import exponential_backoff, retry_steps_ms
 from roquet.rules.proxy import validation
-from roquet.rules.proxy.status import Refusal, StatusCode
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 
 UNSERVED: Final = {
     pb.PULL_CONSUMER: "pull consumers",
@@ -51,7 +51,7 @@ class TelemetryHandler:
     ) -> AsyncIterator[service.TelemetryCommand]:
         """Answer settings, and pass commands on to the client while the stream lasts.
 
-        Raises Refusal for settings that cannot be taken.
+        Raises ProxyRefusal for settings that cannot be taken.
         """
         commands: Commands = asyncio.Queue()
         reading = asyncio.create_task(self._read(requests, caller, commands))
@@ -62,7 +62,7 @@ class TelemetryHandler:
             await reading  # raises what ended it
         finally:
             reading.cancel()
-            with suppress(asyncio.CancelledError, Refusal):
+            with suppress(asyncio.CancelledError, ProxyRefusal):
                 await reading
             if (client := self._clients.get(caller.client_id)) is not None:
                 self._clients.leave_stream(client, commands)
@@ -83,7 +83,7 @@ class TelemetryHandler:
             case "subscription":
                 merged = await self._consumer(settings)
             case _:
-                raise Refusal(
+                raise ProxyRefusal(
                     StatusCode.BAD_REQUEST,
                     "the settings say neither what the client publishes nor what it subscribes to",
                 )
@@ -95,7 +95,7 @@ class TelemetryHandler:
         merged.CopyFrom(settings)
         for topic in merged.publishing.topics:
             validation.check_topic(topic.name)
-            with suppress(Refusal):  # a topic that does not exist is refused when it is sent to
+            with suppress(ProxyRefusal):  # a topic that does not exist is refused when it is sent to
                 await self._cluster.find_route(topic.name)
                 if await self._cluster.topic_type(topic.name) == "TRANSACTION":
                     self._cluster.ask_about(topic.name)
@@ -111,7 +111,7 @@ class TelemetryHandler:
 
     async def _consumer(self, settings: pb.Settings) -> pb.Settings:
         if (what := UNSERVED.get(settings.client_type)) is not None:
-            raise Refusal(StatusCode.UNRECOGNIZED_CLIENT_TYPE, f"this proxy does not serve {what}")
+            raise ProxyRefusal(StatusCode.UNRECOGNIZED_CLIENT_TYPE, f"this proxy does not serve {what}")
         merged = pb.Settings()
         merged.CopyFrom(settings)
         subscription = merged.subscription
@@ -119,7 +119,7 @@ class TelemetryHandler:
         topics = [validation.check_topic(it.topic.name) for it in subscription.subscriptions]
         topic = topics[0] if topics else ""
         if topic:
-            with suppress(Refusal):
+            with suppress(ProxyRefusal):
                 await self._cluster.find_route(topic)
         group = await self._cluster.group(name, topic)
         merged.backoff_policy.CopyFrom(retry_policy(group))

@@ -24,7 +24,7 @@ ENDS: Final = {
 }
 
 
-class TransactionHandler:
+class TransactionsHandler:
     """Ends transactions, and passes brokers' questions on to a producer."""
 
     __slots__ = ("_clients", "_cluster")

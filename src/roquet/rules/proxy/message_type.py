@@ -9,7 +9,7 @@ from typing import Final
 
 from roquet.model import properties as names
 from roquet.model.names import is_dlq, is_retry
-from roquet.rules.proxy.status import Refusal, StatusCode
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 
 MIXED: Final = "MIXED"
 """Topics of this type take messages of every type."""
@@ -62,13 +62,13 @@ def accepted_types(topic_type: str | None) -> Sequence[MessageType]:
 
 
 def check_type(kind: MessageType, topic: str, topic_type: str | None) -> None:
-    """Raise Refusal for a message of a type that its topic does not take."""
+    """Raise ProxyRefusal for a message of a type that its topic does not take."""
     if is_retry(topic) or is_dlq(topic) or topic_type == MIXED:
         return
     accepted = accepted_types(topic_type)
     if kind in accepted:
         return
-    raise Refusal(
+    raise ProxyRefusal(
         StatusCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
         f"topic {topic} takes {accepted[0].name} messages, this is a {kind.name} message: create "
         f"a topic for it, `roquet topic create NAME --attribute +message.type={kind.name}`",

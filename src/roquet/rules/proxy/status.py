@@ -1,4 +1,4 @@
-"""StatusCode and Refusal: how a request to the proxy ends, by the codes of RocketMQ 5."""
+"""StatusCode and ProxyRefusal: how a request to the proxy ends, by the codes of RocketMQ 5."""
 
 from collections.abc import Iterable
 from enum import IntEnum
@@ -49,7 +49,7 @@ class StatusCode(IntEnum):
     SLAVE_PERSISTENCE_TIMEOUT = 50402
 
 
-class Refusal(RoquetError):
+class ProxyRefusal(RoquetError):
     """A request that the proxy refuses, with the code and the sentence that its client gets."""
 
     def __init__(self, code: StatusCode, text: str) -> None:

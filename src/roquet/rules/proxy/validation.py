@@ -15,7 +15,7 @@ from roquet.model.names import (
     TOPIC_LENGTH_MAX,
     is_system_group,
 )
-from roquet.rules.proxy.status import Refusal, StatusCode
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 
 SYSTEM_TOPICS: Final = BROKER_ONLY_TOPICS | {
     "TBW102",
@@ -67,48 +67,48 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def check_topic(topic: str) -> str:
-    """Return a topic's name; raises Refusal for one that clients may not use."""
+    """Return a topic's name; raises ProxyRefusal for one that clients may not use."""
     code = StatusCode.ILLEGAL_TOPIC
     if not topic or topic.isspace():
-        raise Refusal(code, "the topic's name is missing")
+        raise ProxyRefusal(code, "the topic's name is missing")
     if not _NAME.fullmatch(topic):
-        raise Refusal(code, f"topic {topic!r:.200}: only letters, digits, %, |, _ and - are legal")
+        raise ProxyRefusal(code, f"topic {topic!r:.200}: only letters, digits, %, |, _ and - are legal")
     if len(topic) > TOPIC_LENGTH_MAX:
-        raise Refusal(code, f"a topic's name has {TOPIC_LENGTH_MAX} characters at most")
+        raise ProxyRefusal(code, f"a topic's name has {TOPIC_LENGTH_MAX} characters at most")
     if topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX):
-        raise Refusal(code, f"topic {topic} belongs to the brokers: clients may not use it")
+        raise ProxyRefusal(code, f"topic {topic} belongs to the brokers: clients may not use it")
     return topic
 
 
 def check_group(group: str) -> str:
-    """Return a group's name; raises Refusal for one that clients may not use."""
+    """Return a group's name; raises ProxyRefusal for one that clients may not use."""
     code = StatusCode.ILLEGAL_CONSUMER_GROUP
     if not group or group.isspace():
-        raise Refusal(code, "the consumer group's name is missing")
+        raise ProxyRefusal(code, "the consumer group's name is missing")
     if not _NAME.fullmatch(group):
-        raise Refusal(code, f"group {group!r:.200}: only letters, digits, %, |, _ and - are legal")
+        raise ProxyRefusal(code, f"group {group!r:.200}: only letters, digits, %, |, _ and - are legal")
     if len(group) > GROUP_LENGTH_MAX:
-        raise Refusal(code, f"a group's name has {GROUP_LENGTH_MAX} characters at most")
+        raise ProxyRefusal(code, f"a group's name has {GROUP_LENGTH_MAX} characters at most")
     if is_system_group(group):
-        raise Refusal(code, f"group {group} belongs to RocketMQ: clients may not use it")
+        raise ProxyRefusal(code, f"group {group} belongs to RocketMQ: clients may not use it")
     return group
 
 
 def check_body(size: int) -> None:
-    """Raise Refusal for a body of a size, in bytes, that brokers do not take."""
+    """Raise ProxyRefusal for a body of a size, in bytes, that brokers do not take."""
     if size == 0:
-        raise Refusal(StatusCode.MESSAGE_BODY_EMPTY, "the message has no body")
+        raise ProxyRefusal(StatusCode.MESSAGE_BODY_EMPTY, "the message has no body")
     if size > BODY_SIZE_MAX:
-        raise Refusal(
+        raise ProxyRefusal(
             StatusCode.MESSAGE_BODY_TOO_LARGE,
             f"a body of {size} bytes is over the limit of {BODY_SIZE_MAX}",
         )
 
 
 def check_properties(properties: Mapping[str, str], tag: str, keys: Sequence[str]) -> None:
-    """Raise Refusal for user properties, a tag or keys over a limit or with illegal text."""
+    """Raise ProxyRefusal for user properties, a tag or keys over a limit or with illegal text."""
     if len(properties) > PROPERTIES_MAX:
-        raise Refusal(
+        raise ProxyRefusal(
             StatusCode.MESSAGE_PROPERTIES_TOO_LARGE,
             f"{len(properties)} properties are over the limit of {PROPERTIES_MAX}",
         )
@@ -119,51 +119,51 @@ def check_properties(properties: Mapping[str, str], tag: str, keys: Sequence[str
     for key in keys:
         _check_text(key, "a key", StatusCode.ILLEGAL_MESSAGE_KEY)
     if size > PROPERTIES_SIZE_MAX:
-        raise Refusal(
+        raise ProxyRefusal(
             StatusCode.MESSAGE_PROPERTIES_TOO_LARGE,
             f"properties, tag and keys of {size} bytes are over the limit of {PROPERTIES_SIZE_MAX}",
         )
     if tag:
         _check_text(tag, "the tag", StatusCode.ILLEGAL_MESSAGE_TAG)
         if "|" in tag:
-            raise Refusal(StatusCode.ILLEGAL_MESSAGE_TAG, "a tag may not hold |")
+            raise ProxyRefusal(StatusCode.ILLEGAL_MESSAGE_TAG, "a tag may not hold |")
 
 
 def _check_property(name: str, value: str) -> None:
     code = StatusCode.ILLEGAL_MESSAGE_PROPERTY_KEY
     if name in names.RESERVED:
-        raise Refusal(code, f"property {name} belongs to the system: choose another name")
+        raise ProxyRefusal(code, f"property {name} belongs to the system: choose another name")
     if _CONTROL.search(name) or _CONTROL.search(value):
-        raise Refusal(code, f"property {name!r:.100} holds a control character")
+        raise ProxyRefusal(code, f"property {name!r:.100} holds a control character")
 
 
 def _check_text(text: str, what: str, code: StatusCode) -> None:
     if not text or text.isspace():
-        raise Refusal(code, f"{what} is blank")
+        raise ProxyRefusal(code, f"{what} is blank")
     if _CONTROL.search(text):
-        raise Refusal(code, f"{what} {text!r:.100} holds a control character")
+        raise ProxyRefusal(code, f"{what} {text!r:.100} holds a control character")
 
 
 def check_message_id(message_id: str) -> str:
-    """Return a message's id; raises Refusal for a blank one."""
+    """Return a message's id; raises ProxyRefusal for a blank one."""
     if not message_id or message_id.isspace():
-        raise Refusal(StatusCode.ILLEGAL_MESSAGE_ID, "the message has no id")
+        raise ProxyRefusal(StatusCode.ILLEGAL_MESSAGE_ID, "the message has no id")
     return message_id
 
 
 def check_message_group(message_group: str) -> str:
-    """Return a message group; raises Refusal for a blank or too long one."""
+    """Return a message group; raises ProxyRefusal for a blank or too long one."""
     code = StatusCode.ILLEGAL_MESSAGE_GROUP
     _check_text(message_group, "the message group", code)
     if len(message_group.encode()) > MESSAGE_GROUP_SIZE_MAX:
-        raise Refusal(code, f"a message group has {MESSAGE_GROUP_SIZE_MAX} bytes at most")
+        raise ProxyRefusal(code, f"a message group has {MESSAGE_GROUP_SIZE_MAX} bytes at most")
     return message_group
 
 
 def check_delivery_ms(deliver_ms: int, now_ms: int) -> int:
-    """Return a time of delivery in ms since the epoch; raises Refusal for one too far ahead."""
+    """Return a time of delivery in ms since the epoch; raises ProxyRefusal for one too far ahead."""
     if deliver_ms > now_ms + DELAY_MAX_MS:
-        raise Refusal(
+        raise ProxyRefusal(
             StatusCode.ILLEGAL_DELIVERY_TIME,
             f"a message is delivered within {DELAY_MAX_MS // 3_600_000} hours at most",
         )
@@ -171,18 +171,18 @@ def check_delivery_ms(deliver_ms: int, now_ms: int) -> int:
 
 
 def check_recovery_s(recovery_s: int) -> int:
-    """Return the time before a transaction may be asked about; raises Refusal if out of bounds."""
+    """Return the time before a transaction may be asked about; raises ProxyRefusal if out of bounds."""
     if not 0 <= recovery_s <= RECOVERY_MAX_S:
-        raise Refusal(
+        raise ProxyRefusal(
             StatusCode.BAD_REQUEST, f"a transaction may rest for {RECOVERY_MAX_S} s at most"
         )
     return recovery_s
 
 
 def check_invisible_ms(invisible_ms: int, least_ms: int = 0) -> int:
-    """Return an invisible time; raises Refusal for one out of bounds."""
+    """Return an invisible time; raises ProxyRefusal for one out of bounds."""
     if not least_ms <= invisible_ms <= INVISIBLE_MAX_MS:
-        raise Refusal(
+        raise ProxyRefusal(
             StatusCode.ILLEGAL_INVISIBLE_TIME,
             f"an invisible time of {invisible_ms} ms: {least_ms} to {INVISIBLE_MAX_MS} are legal",
         )
@@ -190,9 +190,9 @@ def check_invisible_ms(invisible_ms: int, least_ms: int = 0) -> int:
 
 
 def check_batch(count: int) -> int:
-    """How many messages a receive gets at most; raises Refusal where it asks for none."""
+    """How many messages a receive gets at most; raises ProxyRefusal where it asks for none."""
     if count < 1:
-        raise Refusal(StatusCode.BAD_REQUEST, f"batch_size {count}: a receive asks for at least 1")
+        raise ProxyRefusal(StatusCode.BAD_REQUEST, f"batch_size {count}: a receive asks for at least 1")
     return min(count, BATCH_MAX)
 
 
@@ -200,7 +200,7 @@ def polling_ms(asked_ms: int | None, left_ms: int | None, request_timeout_ms: in
     """How long a receive waits for messages, in ms.
 
     `asked_ms` is the request's own time, `left_ms` what is left until its deadline; None where
-    there is none. Raises Refusal where the deadline is too near.
+    there is none. Raises ProxyRefusal where the deadline is too near.
     """
     if left_ms is None:
         left_ms = POLLING_MAX_MS + request_timeout_ms
@@ -210,7 +210,7 @@ def polling_ms(asked_ms: int | None, left_ms: int | None, request_timeout_ms: in
         return wanted
     if left_ms >= POLLING_MIN_MS:
         return left_ms
-    raise Refusal(
+    raise ProxyRefusal(
         StatusCode.ILLEGAL_POLLING_TIME,
         f"the deadline is {left_ms} ms away: a receive waits for {POLLING_MIN_MS} ms at least",
     )
