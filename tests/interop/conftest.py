@@ -1,8 +1,6 @@
 """What the interoperability tests stand on: our system as a process, the genuine one beside it."""
 
 import contextlib
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,13 +62,17 @@ def java_member(
 @pytest.fixture(scope="session")
 def cpp_python() -> str:
     """A Python of its own in which PyPI's C++ based client is installed."""
-    folder = genuine.CACHE / "cpp-client-0.4.4"
-    python = folder / "bin" / "python"
-    if not (folder / "complete").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        install = [str(python), "-m", "pip", "install", "-q", "rocketmq==0.4.4"]
-        done = subprocess.run(install, check=False, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"rocketmq==0.4.4 does not install here: {done.stderr.strip()[-200:]}")
-        (folder / "complete").touch()
-    return str(python)
+    return python_with("rocketmq==0.4.4")
+
+
+@pytest.fixture(scope="session")
+def grpc_python() -> str:
+    """A Python of its own in which the official client of RocketMQ 5 is installed."""
+    return python_with("rocketmq-python-client==5.1.2")
+
+
+def python_with(package: str) -> str:
+    try:
+        return genuine.python_with(package)
+    except RuntimeError as error:
+        pytest.skip(str(error))

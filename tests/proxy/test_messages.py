@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.message import StoredMessage
-from roquet.proxy.caller import Caller, address_of
+from roquet.proxy.caller import Caller
 from roquet.proxy.messages import prepared, to_properties, to_protobuf
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.wire.records.property_text import decode_properties
@@ -65,9 +65,3 @@ def test_numbers_that_senders_have_written_wrong_are_left_out() -> None:
     system = to_protobuf(stored, b"x", 0, "t").system_properties
     assert not system.HasField("delivery_timestamp")
     assert not system.HasField("priority")
-
-
-def test_addresses_of_peers_are_read_as_grpc_writes_them() -> None:
-    assert address_of("ipv4:10.0.0.7:4711") == "10.0.0.7:4711"
-    assert address_of("ipv6:%5B::1%5D:4711") == "[::1]:4711"
-    assert address_of("unix:/tmp/socket") == ""

@@ -10,8 +10,9 @@ import tempfile
 from importlib import resources
 from pathlib import Path
 
-import architecture_map
 from grpc_tools import protoc
+
+import architecture_map
 
 PROTOS = Path(__file__).parents[1] / "protos"
 TARGET = architecture_map.PACKAGE / "proxy" / "protos"
@@ -25,7 +26,7 @@ REPLACED = (
     ("_Mapping]", "_Mapping[str, _Any]]"),
     ("from typing import ClassVar", "from typing import Any as _Any, ClassVar"),
 )
-"""What mypy's strict checks want otherwise."""
+"""Forms that mypy's strict checks do not take."""
 
 
 def made() -> dict[str, bytes]:

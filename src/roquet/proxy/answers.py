@@ -17,7 +17,7 @@ from roquet.wire.codes import ResponseCode
 
 OK: Final = pb.Status(code=pb.OK, message="OK")
 
-REFUSED: Final = {
+REFUSED: Final[dict[int, StatusCode]] = {
     ResponseCode.SYSTEM_BUSY: StatusCode.TOO_MANY_REQUESTS,
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: StatusCode.NOT_IMPLEMENTED,
     ResponseCode.NO_PERMISSION: StatusCode.FORBIDDEN,
@@ -40,7 +40,7 @@ def code_of(error: RoquetError) -> StatusCode:
         case ProxyRefusal():
             return error.code
         case CallRefused():
-            return REFUSED.get(ResponseCode(error.code), StatusCode.INTERNAL_SERVER_ERROR)
+            return REFUSED.get(error.code, StatusCode.INTERNAL_SERVER_ERROR)
         case CallTimeout() | ConnectFailed():
             return StatusCode.PROXY_TIMEOUT
         case MessageIllegal() | FieldError() | UsageError():

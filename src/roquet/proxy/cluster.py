@@ -37,7 +37,7 @@ class SettingsCache(Generic[T]):
         self._kind = kind
         self._clock = clock
         self._known: dict[str, tuple[T | None, int]] = {}
-        """What is known of each name, and when it was asked for, on the monotonic clock."""
+        """Settings by name, and when they were asked for, on the monotonic clock."""
 
     async def get(self, name: str, topic: str, call: Call[Reply]) -> T | None:
         """Settings by a broker of a topic; the known ones, or None, while no broker answers."""

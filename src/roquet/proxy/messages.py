@@ -138,7 +138,7 @@ def prepared(
 
 
 def _selection(topic: str, message_group: str | None) -> QueueSelection | None:
-    """What chooses the queue of a message group; None leaves it to the turn of the queues."""
+    """Selection of a message group's queue; None leaves it to the turn of the queues."""
     if message_group is None:
         return None
     hashed = hash_code(message_group)

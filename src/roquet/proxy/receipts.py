@@ -40,7 +40,9 @@ class Receipt(msgspec.Struct, frozen=True):
     def check_held(self, now_ms: int) -> None:
         """Raise ProxyRefusal when the message's invisible time has passed."""
         if self.handle.pop_ms + self.handle.invisible_ms <= now_ms:
-            raise ProxyRefusal(StatusCode.INVALID_RECEIPT_HANDLE, "the message's invisible time is over")
+            raise ProxyRefusal(
+                StatusCode.INVALID_RECEIPT_HANDLE, "the message's invisible time is over"
+            )
 
 
 def decode_receipt(text: str) -> Receipt:
@@ -86,7 +88,9 @@ class Deliveries:
         )
         reply = await self._cluster.call(handle.broker, call)
         if reply.code != ResponseCode.SUCCESS:
-            raise ProxyRefusal(StatusCode.INVALID_RECEIPT_HANDLE, "the message's invisible time is over")
+            raise ProxyRefusal(
+                StatusCode.INVALID_RECEIPT_HANDLE, "the message's invisible time is over"
+            )
         changed = msgspec.structs.replace(
             handle,
             start=handle.offset,

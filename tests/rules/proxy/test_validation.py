@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from roquet.rules.proxy import validation
-from roquet.rules.proxy.status import ProxyRefusal, StatusCode, common_code
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 
 
 @contextmanager
@@ -84,9 +84,3 @@ def test_a_receive_waits_as_long_as_it_asks_and_its_deadline_lets_it(
 def test_a_receive_with_a_near_deadline_is_refused() -> None:
     with refused(StatusCode.ILLEGAL_POLLING_TIME):
         validation.polling_ms(10_000, 4_999, 3_000)
-
-
-def test_entries_with_one_code_have_it_in_common() -> None:
-    assert common_code([StatusCode.OK, StatusCode.OK]) is StatusCode.OK
-    mixed = common_code([StatusCode.OK, StatusCode.INVALID_RECEIPT_HANDLE])
-    assert mixed is StatusCode.MULTIPLE_RESULTS

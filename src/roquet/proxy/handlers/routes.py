@@ -49,7 +49,7 @@ class RoutesHandler:
     async def query_assignment(
         self, request: service.QueryAssignmentRequest, _caller: Caller
     ) -> service.QueryAssignmentResponse:
-        """What a push consumer receives from: each broker as a whole, or each queue in order."""
+        """Queues of a push consumer: each broker as a whole, or each queue of an ordered group."""
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
         readable = await self._cluster.readable(topic)
         if not readable:

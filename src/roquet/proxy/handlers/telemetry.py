@@ -95,7 +95,9 @@ class TelemetryHandler:
         merged.CopyFrom(settings)
         for topic in merged.publishing.topics:
             validation.check_topic(topic.name)
-            with suppress(ProxyRefusal):  # a topic that does not exist is refused when it is sent to
+            with suppress(
+                ProxyRefusal
+            ):  # a topic that does not exist is refused when it is sent to
                 await self._cluster.find_route(topic.name)
                 if await self._cluster.topic_type(topic.name) == "TRANSACTION":
                     self._cluster.ask_about(topic.name)
@@ -111,7 +113,9 @@ class TelemetryHandler:
 
     async def _consumer(self, settings: pb.Settings) -> pb.Settings:
         if (what := UNSERVED.get(settings.client_type)) is not None:
-            raise ProxyRefusal(StatusCode.UNRECOGNIZED_CLIENT_TYPE, f"this proxy does not serve {what}")
+            raise ProxyRefusal(
+                StatusCode.UNRECOGNIZED_CLIENT_TYPE, f"this proxy does not serve {what}"
+            )
         merged = pb.Settings()
         merged.CopyFrom(settings)
         subscription = merged.subscription

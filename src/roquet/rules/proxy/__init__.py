@@ -1,4 +1,4 @@
-"""What a gRPC proxy decides: statuses, message types, limits of requests, renewal of receipts.
+"""Decisions of a gRPC proxy: statuses, message types, limits of requests, renewal of receipts.
 
 Sources: classes of Apache RocketMQ 5.5.0's proxy, and answers that it gave.
 """

@@ -171,7 +171,7 @@ def check_delivery_ms(deliver_ms: int, now_ms: int) -> int:
 
 
 def check_recovery_s(recovery_s: int) -> int:
-    """Return the time before a transaction may be asked about; raises ProxyRefusal if out of bounds."""
+    """Return how long a transaction may rest, in s; raises ProxyRefusal if out of bounds."""
     if not 0 <= recovery_s <= RECOVERY_MAX_S:
         raise ProxyRefusal(
             StatusCode.BAD_REQUEST, f"a transaction may rest for {RECOVERY_MAX_S} s at most"
@@ -192,7 +192,8 @@ def check_invisible_ms(invisible_ms: int, least_ms: int = 0) -> int:
 def check_batch(count: int) -> int:
     """How many messages a receive gets at most; raises ProxyRefusal where it asks for none."""
     if count < 1:
-        raise ProxyRefusal(StatusCode.BAD_REQUEST, f"batch_size {count}: a receive asks for at least 1")
+        text = f"batch_size {count}: a receive asks for at least 1"
+        raise ProxyRefusal(StatusCode.BAD_REQUEST, text)
     return min(count, BATCH_MAX)
 
 

@@ -1,0 +1,48 @@
+"""The cluster behind the proxy, with what the proxy remembers of it."""
+
+import pytest
+
+from roquet.admin import topics
+from roquet.admin.client import AdminClient
+from roquet.admin.topics import TopicSettings
+from roquet.client import ClientConfig
+from roquet.proxy.cluster import FRESH_MS, ProxiedCluster
+from roquet.proxy.config import ProxyConfig
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
+from roquet.testing.clock import this_loop
+from roquet.testing.cluster import Cluster
+
+
+async def test_a_topic_type_is_asked_for_again_when_it_is_old(running: Cluster) -> None:
+    clock = this_loop().clock
+    cluster = ProxiedCluster(running.namesrv_addr, ProxyConfig(clock=clock))
+    cluster.start()
+    await cluster.find_route("NORM")
+    assert await cluster.topic_type("NORM") is None
+    async with AdminClient(running.namesrv_addr, ClientConfig(clock=clock)) as admin:
+        await topics.update(admin, "NORM", TopicSettings(attributes="+message.type=FIFO"))
+    assert await cluster.topic_type("NORM") is None
+    await clock.sleep(FRESH_MS + 1)
+    assert await cluster.topic_type("NORM") == "FIFO"
+    await cluster.close()
+
+
+async def test_settings_stay_known_while_no_broker_answers(running: Cluster) -> None:
+    clock = this_loop().clock
+    cluster = ProxiedCluster(running.namesrv_addr, ProxyConfig(clock=clock))
+    cluster.start()
+    await cluster.find_route("FIFOT")
+    assert await cluster.topic_type("FIFOT") == "FIFO"
+    await running.stop_broker(0)
+    await clock.sleep(FRESH_MS + 1)
+    assert await cluster.topic_type("FIFOT") == "FIFO"
+    await cluster.close()
+
+
+async def test_an_unknown_topic_and_an_unknown_broker_are_refused(running: Cluster) -> None:
+    cluster = ProxiedCluster(running.namesrv_addr, ProxyConfig(clock=this_loop().clock))
+    cluster.start()
+    with pytest.raises(ProxyRefusal) as caught:
+        await cluster.find_route("nowhere")
+    assert caught.value.code is StatusCode.TOPIC_NOT_FOUND
+    await cluster.close()

@@ -1,0 +1,49 @@
+"""gRPC's form of handlers: errors become statuses."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.proxy.conftest import Context
+
+from roquet.proxy.caller import Caller
+from roquet.proxy.protos import definition_pb2 as pb
+from roquet.proxy.protos import service_pb2 as service
+from roquet.proxy.service import receive, telemetry, unary
+
+METADATA = {"x-mq-client-id": "c"}
+
+
+async def broken(_request: Any, _caller: Caller) -> Any:
+    raise ZeroDivisionError("a fault of our own")
+
+
+async def broken_stream(_request: Any, _caller: Caller) -> AsyncIterator[Any]:
+    yield service.ReceiveMessageResponse(status=pb.Status(code=pb.OK))
+    raise ZeroDivisionError("a fault of our own")
+
+
+async def test_an_answer_without_a_status_is_ok() -> None:
+    async def handler(_request: Any, _caller: Caller) -> Any:
+        return service.HeartbeatResponse()
+
+    method = unary("Heartbeat", handler)
+    answer = await method.unary_unary(service.HeartbeatRequest(), Context(METADATA, None))
+    assert answer.status == pb.Status(code=pb.OK, message="OK")
+
+
+async def test_a_fault_of_our_own_is_an_answer_and_a_traceback_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    method = unary("Heartbeat", broken)
+    answer = await method.unary_unary(service.HeartbeatRequest(), Context(METADATA, None))
+    assert answer.status.code == pb.INTERNAL_SERVER_ERROR
+    assert "ZeroDivisionError" in caplog.text
+    parts = receive(broken_stream).unary_stream(None, Context(METADATA, None))
+    codes = [part.status.code async for part in parts]
+    assert codes == [pb.OK, pb.INTERNAL_SERVER_ERROR]
+
+
+async def test_a_stream_without_a_client_id_is_told_so_and_ends() -> None:
+    parts = telemetry(broken_stream).stream_stream(None, Context({}, None))
+    assert [part.status.code async for part in parts] == [pb.CLIENT_ID_REQUIRED]
