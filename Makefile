@@ -183,6 +183,7 @@ map: install ## what is generated: ARCHITECTURE.md's map of packages, the tables
 	$(BIN)/python tools/generators/settings_table.py --write
 	$(BIN)/python tools/generators/metrics_table.py --write
 	$(BIN)/python tools/generators/monitoring_files.py --write
+	$(BIN)/python tools/generators/grpc_code.py --write
 	$(BIN)/python tools/generators/api_reference.py --write
 
 clean: ## everything that can be made again, but .venv

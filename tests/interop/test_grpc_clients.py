@@ -23,8 +23,9 @@ TYPES = {"NORM": None, "FIFOT": "FIFO", "DELAYT": "DELAY", "TXT": "TRANSACTION"}
 async def test_the_python_client_sends_and_receives_messages_of_each_type(
     grpc_python: str, tmp_path: Path
 ) -> None:
-    settings = {"transaction_timeout": 1_000, "transaction_check_interval": 2_000}
-    async with cluster(recall_message=True, **settings) as running:
+    async with cluster(
+        recall_message=True, transaction_timeout=1_000, transaction_check_interval=2_000
+    ) as running:
         async with AdminClient(running.namesrv_addr) as admin:
             for topic, kind in TYPES.items():
                 attributes = None if kind is None else f"+message.type={kind}"

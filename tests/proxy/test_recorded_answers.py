@@ -77,7 +77,7 @@ def client_of(case: Mapping[str, Any]) -> str | None:
     return None if case["case"] == "no client id" else CLIENTS.get(case["case"], default)
 
 
-LONG = {
+LONG: Mapping[str, Mapping[str, Any]] = {
     "send body 4MiB+1": {"body": b"x" * (4 * 1024 * 1024 + 1)},
     "send body 4MiB": {"body": b"x" * (4 * 1024 * 1024)},
     "send props 17k": {"user_properties": {"k": "v" * 17_000}},

@@ -49,7 +49,9 @@ async def test_telemetry_lasts_as_long_as_its_stream_and_refusals_end_it() -> No
         )
         stream = telemetry(metadata=METADATA)
         await stream.write(service.TelemetryCommand(settings=producer_settings("NORM")))
-        assert (await stream.read()).status.code == pb.OK
+        answer = await stream.read()
+        assert isinstance(answer, service.TelemetryCommand)
+        assert answer.status.code == pb.OK
         await stream.write(service.TelemetryCommand(settings=pb.Settings()))
         with pytest.raises(grpc.aio.AioRpcError, match="neither what the client publishes"):
             await stream.read()

@@ -143,7 +143,7 @@ class ReceiptRenewals:
         self._held[key] = RenewedReceipt(topic, receipt, now_ms, visible_ms, reconsume_times)
 
     def current(self, key: ReceiptKey) -> Receipt:
-        """The newest receipt of a message; raises ProxyRefusal for a malformed or an expired one."""
+        """The newest receipt of a message; raises ProxyRefusal if malformed or expired."""
         if (held := self._held.get(key)) is not None:
             return held.receipt
         receipt = decode_receipt(key.handle)

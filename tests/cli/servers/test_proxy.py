@@ -24,7 +24,7 @@ def query_route(address: str, topic: str) -> pb.Status:
         )
         request = service.QueryRouteRequest(topic=pb.Resource(name=topic))
         answer: service.QueryRouteResponse = ask(
-            request, timeout=10, metadata=[("x-mq-client-id", "c")]
+            request, timeout=10, metadata=(("x-mq-client-id", "c"),)
         )
         return answer.status
 

@@ -46,7 +46,8 @@ async def test_a_delayed_message_comes_in_its_time_and_a_recalled_one_never(prox
             topic=pb.Resource(name="DELAYT"), recall_handle=recalled.entries[0].recall_handle
         )
         assert (await user.call("RecallMessage", request)).status.code == pb.OK
-        sent_ms, found = clock.now_ms(), []
+        sent_ms = clock.now_ms()
+        found: list[pb.Message] = []
         while not found:
             found = await user.receive(topic="DELAYT")
         assert [message.body for message in found] == [b"kept"]

@@ -68,7 +68,10 @@ async def test_an_ordered_group_is_told_so(proxy: Proxy) -> None:
 
 
 def test_an_exponential_policy_is_told_as_one() -> None:
-    wire = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 100, "max": 900}}
+    wire: dict[str, object] = {
+        "type": "EXPONENTIAL",
+        "exponentialRetryPolicy": {"initial": 100, "max": 900},
+    }
     policy = retry_policy(SubscriptionGroup(retry_max_times=3, group_retry_policy=wire))
     assert policy.max_attempts == 4
     backoff = policy.exponential_backoff

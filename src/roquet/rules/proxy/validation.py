@@ -62,6 +62,8 @@ POLLING_MAX_MS: Final = 20_000
 BATCH_MAX: Final = 32
 """Messages of one receive."""
 
+LEGAL: Final = "only letters, digits, %, |, _ and - are legal"
+
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -72,7 +74,7 @@ def check_topic(topic: str) -> str:
     if not topic or topic.isspace():
         raise ProxyRefusal(code, "the topic's name is missing")
     if not _NAME.fullmatch(topic):
-        raise ProxyRefusal(code, f"topic {topic!r:.200}: only letters, digits, %, |, _ and - are legal")
+        raise ProxyRefusal(code, f"topic {topic!r:.200}: {LEGAL}")
     if len(topic) > TOPIC_LENGTH_MAX:
         raise ProxyRefusal(code, f"a topic's name has {TOPIC_LENGTH_MAX} characters at most")
     if topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX):
@@ -86,7 +88,7 @@ def check_group(group: str) -> str:
     if not group or group.isspace():
         raise ProxyRefusal(code, "the consumer group's name is missing")
     if not _NAME.fullmatch(group):
-        raise ProxyRefusal(code, f"group {group!r:.200}: only letters, digits, %, |, _ and - are legal")
+        raise ProxyRefusal(code, f"group {group!r:.200}: {LEGAL}")
     if len(group) > GROUP_LENGTH_MAX:
         raise ProxyRefusal(code, f"a group's name has {GROUP_LENGTH_MAX} characters at most")
     if is_system_group(group):
@@ -161,7 +163,7 @@ def check_message_group(message_group: str) -> str:
 
 
 def check_delivery_ms(deliver_ms: int, now_ms: int) -> int:
-    """Return a time of delivery in ms since the epoch; raises ProxyRefusal for one too far ahead."""
+    """Return a time of delivery, ms since the epoch; raises ProxyRefusal if too far ahead."""
     if deliver_ms > now_ms + DELAY_MAX_MS:
         raise ProxyRefusal(
             StatusCode.ILLEGAL_DELIVERY_TIME,
