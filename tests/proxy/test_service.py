@@ -9,7 +9,7 @@ from tests.proxy.conftest import Context
 from roquet.proxy.caller import Caller
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
-from roquet.proxy.service import receive, telemetry, unary
+from roquet.proxy.service import stream, telemetry, unary
 
 METADATA = {"x-mq-client-id": "c"}
 
@@ -39,7 +39,7 @@ async def test_a_fault_of_our_own_is_an_answer_and_a_traceback_in_the_log(
     answer = await method.unary_unary(service.HeartbeatRequest(), Context(METADATA, None))
     assert answer.status.code == pb.INTERNAL_SERVER_ERROR
     assert "ZeroDivisionError" in caplog.text
-    parts = receive(broken_stream).unary_stream(None, Context(METADATA, None))
+    parts = stream("ReceiveMessage", broken_stream).unary_stream(None, Context(METADATA, None))
     codes = [part.status.code async for part in parts]
     assert codes == [pb.OK, pb.INTERNAL_SERVER_ERROR]
 

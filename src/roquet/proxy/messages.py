@@ -14,6 +14,7 @@ from roquet.model import properties as names
 from roquet.model.flags import SysFlag
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
+from roquet.model.subscription import SQL92, TAG
 from roquet.proxy.caller import Caller
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.rules.proxy import validation
@@ -195,6 +196,12 @@ def _add_optional(system: pb.SystemProperties, properties: Mapping[str, str]) ->
     if origin and origin_id:
         system.dead_letter_queue.topic = origin
         system.dead_letter_queue.message_id = origin_id
+
+
+def filter_of(expression: pb.FilterExpression) -> tuple[str, str]:
+    """Kind and text of a filter, as brokers have them; no text means all messages."""
+    kind = SQL92 if expression.type == pb.SQL else TAG
+    return kind, expression.expression or "*"
 
 
 def _number(text: str | None) -> int | None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from roquet.proxy.clients import ClientTable
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.config import ProxyConfig
+from roquet.proxy.handlers.offsets import OffsetsHandler
 from roquet.proxy.handlers.receiving import ReceivingHandler
 from roquet.proxy.handlers.routes import RoutesHandler
 from roquet.proxy.handlers.sending import SendingHandler
@@ -12,7 +13,7 @@ from roquet.proxy.handlers.settling import SettlingHandler
 from roquet.proxy.handlers.telemetry import TelemetryHandler
 from roquet.proxy.handlers.transactions import TransactionsHandler
 from roquet.proxy.receipts import Deliveries, ReceiptRenewals
-from roquet.proxy.service import Handler, RpcMethod, receive, telemetry, unary
+from roquet.proxy.service import Handler, RpcMethod, stream, telemetry, unary
 from roquet.rules.proxy.renewal import SCAN_PERIOD_MS
 
 
@@ -29,6 +30,7 @@ class Proxy:
         routes, sending = RoutesHandler(cluster), SendingHandler(cluster, config)
         receiving = ReceivingHandler(cluster, clients, renewals, settling, config)
         telling = TelemetryHandler(cluster, clients)
+        offsets = OffsetsHandler(cluster)
         transactions = TransactionsHandler(cluster, clients)
         unaries: dict[str, Handler] = {
             "QueryRoute": routes.query_route,
@@ -39,12 +41,16 @@ class Proxy:
             "ChangeInvisibleDuration": settling.change,
             "ForwardMessageToDeadLetterQueue": settling.forward,
             "EndTransaction": transactions.end,
+            "UpdateOffset": offsets.update,
+            "GetOffset": offsets.get,
+            "QueryOffset": offsets.query,
             "Heartbeat": telling.heartbeat,
             "NotifyClientTermination": telling.terminate,
         }
         self.methods: Mapping[str, RpcMethod] = {
             **{name: unary(name, handler) for name, handler in unaries.items()},
-            "ReceiveMessage": receive(receiving.receive),
+            "ReceiveMessage": stream("ReceiveMessage", receiving.receive),
+            "PullMessage": stream("PullMessage", offsets.pull),
             "Telemetry": telemetry(telling.telemetry),
         }
         """Methods of the service by their names."""

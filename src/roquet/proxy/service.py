@@ -28,7 +28,7 @@ RpcMethod: TypeAlias = Any
 
 
 def unary(name: str, handler: Handler) -> RpcMethod:
-    """GRPC's form of a handler that gives one answer."""
+    """A handler that gives one answer, in the form of gRPC."""
     request, response = _types(name)
 
     async def answer(message: Any, context: Context) -> Any:
@@ -50,9 +50,9 @@ def unary(name: str, handler: Handler) -> RpcMethod:
     )
 
 
-def receive(handler: StreamHandler) -> RpcMethod:
-    """GRPC's form of ReceiveMessage, whose answer is a stream that ends with a time."""
-    response = messages.ReceiveMessageResponse
+def stream(name: str, handler: StreamHandler) -> RpcMethod:
+    """A handler whose answer is a stream of parts, one of them a status, in the form of gRPC."""
+    request, response = _types(name)
 
     async def answer(message: Any, context: Context) -> AsyncIterator[Any]:
         try:
@@ -61,18 +61,18 @@ def receive(handler: StreamHandler) -> RpcMethod:
         except RoquetError as error:
             yield response(status=status_of(error))
         except Exception as error:
-            log.exception("ReceiveMessage failed")
+            log.exception("%s failed", name)
             yield response(status=_fault(error))
 
     return grpc.unary_stream_rpc_method_handler(
         answer,
-        request_deserializer=messages.ReceiveMessageRequest.FromString,
+        request_deserializer=request.FromString,
         response_serializer=response.SerializeToString,
     )
 
 
 def telemetry(handler: StreamHandler) -> RpcMethod:
-    """GRPC's form of Telemetry, which ends with an error of gRPC's when settings are refused."""
+    """Telemetry in the form of gRPC: it ends with an error of gRPC's when settings are refused."""
     command = messages.TelemetryCommand
 
     async def answer(requests: Any, context: Context) -> AsyncIterator[Any]:

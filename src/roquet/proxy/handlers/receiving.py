@@ -10,14 +10,14 @@ from roquet.client.reading.message import read_records
 from roquet.log_records import logger
 from roquet.model.errors import RecordError, RoquetError
 from roquet.model.message import StoredMessage
-from roquet.model.subscription import SQL92, TAG
+from roquet.model.subscription import TAG
 from roquet.proxy.answers import status_of
 from roquet.proxy.caller import Caller
 from roquet.proxy.clients import ClientTable, ProxyClient
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.config import ProxyConfig
 from roquet.proxy.handlers.settling import SettlingHandler
-from roquet.proxy.messages import to_protobuf
+from roquet.proxy.messages import filter_of, to_protobuf
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.receipts import Receipt, ReceiptKey, ReceiptRenewals
@@ -196,12 +196,6 @@ class ReceivingHandler:
         message = to_protobuf(stored, stored.body, stored.sys_flag, topic)
         message.system_properties.receipt_handle = key.handle
         return message
-
-
-def filter_of(expression: pb.FilterExpression) -> tuple[str, str]:
-    """Kind and text of a filter, as brokers have them; no text means all messages."""
-    kind = SQL92 if expression.type == pb.SQL else TAG
-    return kind, expression.expression or "*"
 
 
 def deliveries(reply: PopReply, broker: str) -> Iterator[Delivery]:
