@@ -91,7 +91,6 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     """Freeze the collected tests: each garbage collection would walk ten thousand of them."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
     gc.enable()
