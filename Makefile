@@ -29,6 +29,9 @@ CI_KILL_SPARK_STORE_KINDS ?= delta materialize
 CI_KILL_SPARK_ROUNDS ?= 1
 CI_KILL_SPARK_MESSAGES ?= 60000
 PYTEST_ARGS ?=
+# Tests that have to cover the lower layers by themselves. `make ci` runs them once, in `coverage`, and the others in `test`.
+COVERING := tests/test_tidy.py tests/model tests/rules tests/wire tests/metrics tests/store
+TESTS_LEFT_OUT ?=
 INTEROP_ARGS ?=
 SIM_SEEDS ?= 2000
 CI_SIM_SEEDS ?= 100
@@ -43,6 +46,10 @@ PROFILE_ARGS ?=
 BENCH_WORKS = "system $(BENCH_ARGS)" lone metrics_cost access_cost growth clients produce pop keys takeover balance transactions replication \
 	filters filter_scan timers "timers --level --waiting 1000 --out build/bench-timers-level.json" store spark lake sink \
 	spark_trigger spark_memory lab "overload --seconds 60" "soak --work batches --minutes 10" "connections half" "connections scale" dashboard
+
+# Compiled code is kept even where the shell says otherwise: processes that share the tests, and the
+# commands that tests start, would each compile everything again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo failover test test-slow test-docs test-spark wheel pythons check lint types contracts coverage format hunt fuzz kill kill-master rolling attack kill-spark sim interop bench \
@@ -62,12 +69,10 @@ demo: install ## 336,776 flights: producer, broker, consumers, Spark, a table, a
 failover: install ## three brokers: the master is killed, frozen and cut off under load; nothing is lost; a report
 	$(BIN)/python -m demos.failover $(FAILOVER_ARGS)
 
-# Compiled code is kept even where the shell says otherwise: processes that share the tests, and the
-# commands that tests start, would each compile everything again.
-test: export PYTHONDONTWRITEBYTECODE :=
 test: install ## every test, shared by as many processes as there are cores
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup \
-	  --ignore tests/interop --ignore tests/spark_suite --ignore tests/attack --ignore tests/docs $(PYTEST_ARGS)
+	  --ignore tests/interop --ignore tests/spark_suite --ignore tests/attack --ignore tests/docs \
+	  $(addprefix --ignore ,$(TESTS_LEFT_OUT)) $(PYTEST_ARGS)
 
 test-spark: install ## restarts, rates, options, tables and the sink, each on a Spark of its own
 	$(BIN)/python -m pytest -m spark_suite --timeout 600 -n 2 --dist loadfile tests/cli/demo tests/lab tests/lake tests/spark tests/spark_suite $(PYTEST_ARGS)
@@ -98,8 +103,7 @@ contracts: install ## the layers: who may import whom
 	PYTHONPATH=src:. $(BIN)/lint-imports
 
 coverage: install ## model, rules, wire and store, covered by their own tests
-	$(BIN)/coverage run -m pytest -n auto --maxprocesses 8 --dist loadgroup \
-	  tests/test_tidy.py tests/model tests/rules tests/wire tests/metrics tests/store
+	$(BIN)/coverage run -m pytest -n auto --maxprocesses 8 --dist loadgroup $(COVERING)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -152,6 +156,7 @@ soak: install ## by hand: an hour of mixed load; memory, p99 and descriptors sta
 profile: install ## by hand: flame graphs of the broker in bench/profile, by py-spy and perf where they are (PROFILE_ARGS)
 	$(BIN)/python -m bench.flame_graphs $(PROFILE_ARGS)
 
+ci: TESTS_LEFT_OUT = $(COVERING)
 ci: check test test-slow test-docs demo-slice demo-without-java ## what has to pass before a change goes in
 	$(MAKE) failover
 	$(MAKE) fuzz FUZZ_SECONDS=$(CI_FUZZ_SECONDS)

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.lib.raw_client import Load, Result, measure, median, sides
-from bench.lib.rows import Row, save, show
+from bench.lib.rows import Row, at_least, at_most, save, show
 
 CONNECTIONS = (64, 1)
 
@@ -48,18 +48,6 @@ def row(found: Rounds, count: int, name: str, unit: str, figure: Callable[[Resul
     )
 
 
-def at_least(line: Row, times: float) -> Row:
-    """The line with a goal: so many times the genuine figure, or more."""
-    line.goal = f">= {times} x"
-    return line
-
-
-def at_most(line: Row, times: float) -> Row:
-    """The line with a goal: so many times the genuine figure, or less."""
-    line.goal = f"<= {times} x"
-    return line
-
-
 def rows(found: Rounds) -> list[Row]:
     """The table, with its goals."""
 
@@ -74,8 +62,8 @@ def rows(found: Rounds) -> list[Row]:
     rate, cpu, p50, p99 = lines(64)
     lone_rate, lone_cpu, lone_p50, lone_p99 = lines(1)
     return [
-        *(at_least(rate, 2.2), at_most(cpu, 0.3), p50, at_most(p99, 0.45)),
-        *(lone_rate, at_most(lone_cpu, 0.3), at_most(lone_p50, 0.7), lone_p99),
+        *(at_least(rate, "2.2 x"), at_most(cpu, "0.3 x"), p50, at_most(p99, "0.45 x")),
+        *(lone_rate, at_most(lone_cpu, "0.3 x"), at_most(lone_p50, "0.7 x"), lone_p99),
     ]
 
 

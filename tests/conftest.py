@@ -1,12 +1,14 @@
 """What holds for all tests."""
 
 import asyncio
+import fcntl
 import gc
 import os
 import signal
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,7 +93,6 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     """Freeze the collected tests: each garbage collection would walk ten thousand of them."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
     gc.enable()
@@ -145,6 +146,37 @@ def outcome_of_both() -> Callable[[Callable[[], object]], object]:
         return expected
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def shared_directory(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str], AbstractContextManager[Path]]:
+    """Gives a directory by its name, the same in all processes that share the tests; one at a time.
+
+    What is expensive to make is made by the first that comes.
+    """
+    own = tmp_path_factory.getbasetemp()
+    root = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    @contextmanager
+    def opened(name: str) -> Iterator[Path]:
+        directory = root / "shared" / name
+        directory.mkdir(parents=True, exist_ok=True)
+        with directory.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield directory
+
+    return opened
+
+
+@pytest.fixture(scope="session")
+def wheel(shared_directory: Callable[[str], AbstractContextManager[Path]]) -> Path:
+    """The wheel of this checkout; a build takes 25 s."""
+    from wheels import build_wheel  # only where a test asks for it
+
+    with shared_directory("wheel") as directory:
+        return next(directory.glob("*.whl"), None) or build_wheel(directory)
 
 
 @pytest.fixture(scope="session")

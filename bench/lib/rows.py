@@ -55,6 +55,18 @@ def reach(work: str, unit: str, value: float, least: float) -> Row:
     return Row(work, unit, value, None, f">= {least:,}")
 
 
+def at_least(row: Row, goal: str) -> Row:
+    """The row with a goal: this figure or more, such as `1.2 x` the other side's."""
+    row.goal = f">= {goal}"
+    return row
+
+
+def at_most(row: Row, goal: str) -> Row:
+    """The row with a goal: this figure or less, such as `0.6 x` the other side's."""
+    row.goal = f"<= {goal}"
+    return row
+
+
 def show(table: list[Row], peer: str = "genuine") -> None:
     """The table, for eyes."""
     print(f"\n{'work':58} {'unit':7} {'ours':>12} {peer:>12} {'ratio':>7} {'goal':>10}  holds")

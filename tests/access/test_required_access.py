@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.for_each import for_each
 
 from roquet.access.required_access import REQUIRED, UNCHECKED_BY_APACHE
 from roquet.access.requirement import RequestFacts
@@ -54,13 +55,12 @@ ANNOTATED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("code", "annotation"),
+@for_each(
     [
         (code, annotation)
         for code, annotation in ANNOTATED
         if code in REQUIRED and code not in DECIDED_BY_CODE | UNCHECKED_BY_APACHE | OURS.keys()
-    ],
+    ]
 )
 def test_the_genuine_annotations_are_kept(code: int, annotation: dict[str, Any]) -> None:
     kinds = {name: kind.partition("/")[0] for name, kind in annotation["fields"].items()}

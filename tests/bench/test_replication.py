@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from bench.lib.rows import at_most
 from bench.lib.sides import Load as ClientLoad
 
 from bench import replication
@@ -47,5 +48,5 @@ def test_goals_of_threads_are_those_of_64_that_share_a_connection() -> None:
 def test_a_limit_is_a_goal_of_ours_whatever_the_other_side_needs() -> None:
     for seconds, verdict in ((3.0, "yes"), (5.0, "NO")):
         rounds = {"ours": [0.0, seconds, 9.0], "genuine": [2.0]}
-        line = replication.limit(replication.medians("frozen", rounds), 4)
+        line = at_most(replication.medians("frozen", rounds), "4")
         assert (line.ours, line.theirs, line.goal, line.verdict) == (seconds, 2.0, "<= 4", verdict)

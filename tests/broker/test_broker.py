@@ -4,6 +4,7 @@ from typing import Any, get_type_hints
 
 import pytest
 from tests.broker.conftest import FakePeer
+from tests.for_each import for_each
 
 from roquet.broker.broker import Broker, BrokerHandler
 from roquet.broker.control import ControlPlane
@@ -93,9 +94,7 @@ def is_part_or_operation(kind: type) -> bool:
     return kind in PART_TYPES or kind.__module__.startswith("roquet.broker.operations.")
 
 
-@pytest.mark.parametrize(
-    "handler", dict.fromkeys(HANDLERS.values()), ids=lambda handler: handler.__qualname__
-)
+@for_each(dict.fromkeys(HANDLERS.values()))
 def test_a_request_brings_the_call_and_the_peer_alone(handler: BrokerHandler) -> None:
     types = get_type_hints(handler)
     arguments = [types.get(name) for name in signature(handler).parameters][1:]

@@ -11,7 +11,8 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -183,24 +184,28 @@ def environment_of(page: Path, command: str) -> str:
     return f"roquet[{','.join(sorted(extras))}]" if extras else "roquet"
 
 
+SharedDirectory = Callable[[str], AbstractContextManager[Path]]
+
+
 class Environments:
     """The environments of install lines, each made when it is first asked for."""
 
-    def __init__(self, directory: Path, wheel: Path) -> None:
-        self._directory = directory
+    def __init__(self, shared_directory: SharedDirectory, wheel: Path) -> None:
+        self._shared_directory = shared_directory
         self._wheel = wheel
-        self._programs: dict[str, Path] = {}
 
     def programs(self, line: str) -> Path:
-        if line not in self._programs:
-            place = self._directory / re.sub(r"\W+", "-", line)
-            self._programs[line] = exact_environment.make(place, line, self._wheel)
-        return self._programs[line]
+        """The folder of an environment's programs."""
+        with self._shared_directory(re.sub(r"\W+", "-", line)) as directory:
+            programs = directory / "bin"
+            if not (programs / "roquet").exists():
+                programs = exact_environment.make(directory, line, self._wheel)
+        return programs
 
 
 @pytest.fixture(scope="session")
-def environments(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Environments:
-    return Environments(tmp_path_factory.mktemp("environments"), wheel)
+def environments(shared_directory: SharedDirectory, wheel: Path) -> Environments:
+    return Environments(shared_directory, wheel)
 
 
 def seed(cluster: BlockingCluster, topics: tuple[str, ...]) -> None:

@@ -13,6 +13,14 @@ SHORT_LEVELS = " ".join(["1s"] * 18)
 """Delay levels of the genuine broker: its retries would take minutes."""
 
 
+@pytest.fixture(scope="session", autouse=True)
+def short_lived_java() -> Iterator[None]:
+    """Starts every Java with the first compiler alone: it lives for seconds, on a few cores."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        yield
+
+
 @contextlib.contextmanager
 def roquet_dev(folder: Path) -> Iterator[str]:
     """The name server's address of a `roquet dev` on a directory, as a process."""

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.for_each import for_each
 from tests.metrics.prometheus_text import parsed
 
 from roquet.metrics.metric import Metric, MetricType
@@ -30,7 +31,7 @@ def test_every_genuine_metric_is_shown_or_has_a_reason() -> None:
     assert OURS.keys() & LEFT_OUT.keys() == set()
 
 
-@pytest.mark.parametrize("metric", [m for m in ROCKETMQ_METRICS if m.name not in ABSENT])
+@for_each([m for m in ROCKETMQ_METRICS if m.name not in ABSENT])
 def test_types_and_labels_are_the_genuine_ones(metric: Metric) -> None:
     assert metric.type == GENUINE.types[metric.name]
     for labels in GENUINE.labels(metric.name):

@@ -156,6 +156,8 @@ async def test_a_failed_disk_is_not_logged_by_every_loop(caplog: pytest.LogCaptu
     await this_loop().clock.sleep(350)
     assert not task.done()
     task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert len(calls) == 3
     assert not caplog.records
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.for_each import for_each
 from tests.vector_lines import vector_lines
 
 from roquet.model.errors import UsageError
@@ -68,9 +69,8 @@ def answer(case: dict[str, Any], member: str) -> list[list[Any]] | None:
     return [[q.topic, q.broker_name, q.queue_id] for q in share]
 
 
-@pytest.mark.parametrize("number", range(len(CASES)))
-def test_every_member_gets_what_java_gives_it(number: int) -> None:
-    case = CASES[number]
+@for_each(CASES)
+def test_every_member_gets_what_java_gives_it(case: dict[str, Any]) -> None:
     expected = {
         member: None if isinstance(share, dict) else share
         for member, share in case["out"]["result"].items()

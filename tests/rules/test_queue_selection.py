@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.vector_lines import vector_lines
+from tests.for_each import for_each
+from tests.vector_lines import vector_lines, vector_pairs
 
 from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
@@ -38,9 +39,9 @@ def place(case: dict[str, Any]) -> int | None:
         return None
 
 
-@pytest.mark.parametrize("number", range(len(CASES)))
-def test_a_hash_goes_where_java_sends_it(number: int) -> None:
-    assert place(CASES[number]) == CASES[number]["out"].get("index")
+@for_each(CASES)
+def test_a_hash_goes_where_java_sends_it(case: dict[str, Any]) -> None:
+    assert place(case) == case["out"].get("index")
 
 
 def test_the_least_integer_is_safe() -> None:
@@ -155,15 +156,7 @@ FAULT_CASES = vector_lines("fault.jsonl")
 NOW = 1_000_000
 
 
-def cases(op: str) -> list[Any]:
-    return [
-        pytest.param(c["in"], c["out"], id=str(i))
-        for i, c in enumerate(FAULT_CASES)
-        if c["in"]["op"] == op
-    ]
-
-
-@pytest.mark.parametrize(("given_", "expected"), cases("duration"))
+@for_each(vector_pairs("fault.jsonl", "duration"))
 def test_a_broker_is_out_of_use_for_as_long_as_in_java(given_: Any, expected: Any) -> None:
     assert tuple(given_["latency_max"]) == LATENCIES_MS
     assert tuple(given_["not_available"]) == PENALTIES_MS
@@ -183,12 +176,12 @@ def chosen_of(case: Any) -> set[str]:
     return {f"{queue.broker_name}:{queue.queue_id}" for queue in chosen}
 
 
-@pytest.mark.parametrize(("given_", "expected"), cases("select"))
+@for_each(vector_pairs("fault.jsonl", "select"))
 def test_the_same_queues_can_be_chosen_as_in_java(given_: Any, expected: Any) -> None:
     assert chosen_of(given_) == set(expected["possible"])
 
 
-@pytest.mark.parametrize(("given_", "expected"), cases("tolerance"))
+@for_each(vector_pairs("fault.jsonl", "tolerance"))
 def test_faults_are_recorded_as_in_java(given_: Any, expected: Any) -> None:
     faults: dict[str, BrokerFault] = {}
     for name, latency_ms, out_ms, reachable in given_["updates"]:

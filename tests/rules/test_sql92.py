@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.for_each import for_each
 from tests.vector_lines import vector_lines
 
 from roquet.model.errors import UsageError
@@ -33,7 +34,7 @@ def test_the_vectors_are_all_there() -> None:
     assert {case["in"]["expr"] for case in CASES} > MISREAD
 
 
-@pytest.mark.parametrize("case", CASES)
+@for_each(CASES)
 def test_an_expression_gives_what_the_genuine_filter_gives(case: dict[str, Any]) -> None:
     expression, properties = case["in"]["expr"], case["in"]["props"]
     assert outcome_of(expression, properties, compatible=True) == case["out"]
@@ -50,7 +51,7 @@ def test_a_bad_expression_is_the_users_error() -> None:
     assert isinstance(refused.value, ExpressionError)
 
 
-@pytest.mark.parametrize("case", CASES[::7])
+@for_each(CASES[::7])
 def test_only_true_is_a_match(case: dict[str, Any]) -> None:
     try:
         matches = matcher(parse(case["in"]["expr"]), of_mapping)

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.for_each import for_each
 from tests.vector_lines import vector_lines
 
 from roquet.model.errors import UsageError
@@ -18,7 +19,7 @@ TAG_SUBSCRIPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("row", TAG_SUBSCRIPTIONS, ids=range(len(TAG_SUBSCRIPTIONS)))
+@for_each(TAG_SUBSCRIPTIONS)
 def test_an_expression_means_the_tags_that_java_finds(row: dict[str, Any]) -> None:
     expression, expected = row["in"]["expression"], row["out"]
     if "error" in expected:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.for_each import for_each
 from tests.tools import alert_cases
 
 import monitoring_files
@@ -47,7 +48,7 @@ def test_the_written_files_equal_the_generated_ones(path: Path) -> None:
     assert path.read_text("utf-8") == text, "`make map` writes it anew"
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
+@for_each(EXPRESSIONS)
 def test_expressions_name_metrics_and_labels_that_exist(expression: str) -> None:
     metrics = metrics_of(expression)
     assert metrics
@@ -60,7 +61,7 @@ def test_expressions_name_metrics_and_labels_that_exist(expression: str) -> None
     assert expression.count("{") == expression.count("}")
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
+@for_each(EXPRESSIONS)
 def test_counters_and_histograms_are_used_by_their_rate_and_gauges_as_they_are(
     expression: str,
 ) -> None:

@@ -23,11 +23,6 @@ needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason="need
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return wheels.build_wheel(tmp_path_factory.mktemp("compiled"))
-
-
-@pytest.fixture(scope="module")
 def pure(tmp_path_factory: pytest.TempPathFactory) -> Path:
     without = {"CC": "/nonexistent", "CXX": "/nonexistent"}
     return wheels.build_wheel(tmp_path_factory.mktemp("pure"), environment=without)
@@ -45,9 +40,9 @@ def version(wheel: Path, directory: Path) -> str:
 
 
 @needs_compiler
-def test_a_wheel_holds_the_compiled_inner_loops(compiled: Path, tmp_path: Path) -> None:
-    assert wheels.is_compiled(compiled)
-    assert version(compiled, tmp_path).endswith(" (compiled inner loops)\n")
+def test_a_wheel_holds_the_compiled_inner_loops(wheel: Path, tmp_path: Path) -> None:
+    assert wheels.is_compiled(wheel)
+    assert version(wheel, tmp_path).endswith(" (compiled inner loops)\n")
 
 
 def test_without_a_compiler_the_package_is_pure_python(pure: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.for_each import for_each
 
 from roquet.wire import calls
 from roquet.wire.call import NOT_FIELDS, Call, Int, Long, Reply
@@ -34,7 +35,7 @@ REQUIRED_IN_JAVA = {"defaultTopic", "defaultTopicQueueNums", "c", "d", "topicFil
 """Fields without which Java refuses a request, and for which a default is taken here."""
 
 
-@pytest.mark.parametrize("call", CALLS)
+@for_each(CALLS)
 def test_what_a_peer_leaves_out_is_false_or_zero_as_in_javas_headers(call: type[Call[Any]]) -> None:
     others = {
         (call.__name__, field.encode_name, field.default)
@@ -46,7 +47,7 @@ def test_what_a_peer_leaves_out_is_false_or_zero_as_in_javas_headers(call: type[
     assert others <= JAVA_INITIALIZERS
 
 
-@pytest.mark.parametrize("call", CALLS)
+@for_each(CALLS)
 def test_a_call_knows_its_code_its_reply_and_its_fields(call: type[Call[Any]]) -> None:
     assert isinstance(call.code, RequestCode)
     assert issubclass(call.reply, Reply)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.for_each import for_each
 from tests.vector_lines import vector_pairs
 
 from roquet.model.errors import FieldError, RemoteProtocolError
@@ -71,7 +72,7 @@ def expect(command: Command, given: dict[str, Any], ext: dict[str, str] | None) 
     assert command.language == Language[expected]
 
 
-@pytest.mark.parametrize(("given_", "out"), ENCODED)
+@for_each(ENCODED)
 def test_json_frames_of_java_are_understood(given_: dict[str, Any], out: dict[str, Any]) -> None:
     body = bytes.fromhex(given_["body"] or "")
     prefix, header = bytes.fromhex(out["json_prefix"]), out["json_header"].encode()
@@ -81,7 +82,7 @@ def test_json_frames_of_java_are_understood(given_: dict[str, Any], out: dict[st
     assert facts(decode(only_frame(encode(command)))) == facts(command)
 
 
-@pytest.mark.parametrize(("given_", "out"), ENCODED)
+@for_each(ENCODED)
 def test_compact_frames_of_java_are_understood(given_: dict[str, Any], out: dict[str, Any]) -> None:
     body, whole = bytes.fromhex(given_["body"] or ""), bytes.fromhex(out["binary_header"])
     command = decode(only_frame(whole + body))
@@ -94,7 +95,7 @@ def test_compact_frames_of_java_are_understood(given_: dict[str, Any], out: dict
         assert encode(command) == whole + body, "the very bytes that Java writes"
 
 
-@pytest.mark.parametrize(("given_", "out"), DECODED)
+@for_each(DECODED)
 def test_odd_frames_are_read_as_java_reads_them(
     given_: dict[str, Any], out: dict[str, Any]
 ) -> None:
@@ -267,7 +268,7 @@ def test_empty_compact_values_are_absent() -> None:
     assert (command.ext, command.remark) == ({}, None)
 
 
-@pytest.mark.parametrize("code", TRUNCATED.values())
+@for_each(TRUNCATED.values())
 def test_pop_codes_survive_the_sixteen_bits_of_the_compact_form(code: int) -> None:
     request = Command(RequestCode(code), serialize_type=ROCKETMQ)
     assert decode(only_frame(encode(request))).code == code

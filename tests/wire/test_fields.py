@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.for_each import for_each
 from tests.vector_lines import vector_lines
 
 from roquet.model.errors import FieldError
@@ -163,7 +164,7 @@ RECORDED = [
 ]
 
 
-@pytest.mark.parametrize("recorded", RECORDED)
+@for_each(RECORDED)
 def test_requests_of_genuine_clients_are_understood(recorded: dict[str, Any]) -> None:
     header, body = recorded["header"], recorded["body"].encode()
     command = decode(frame(join_frame(json.dumps(header).encode() + b"\n", body)))

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.for_each import for_each
 from tests.vector_lines import vector_lines
 
 from roquet.wire.java_hash import hash_code
@@ -10,7 +11,7 @@ from roquet.wire.java_hash import hash_code
 LINES = vector_lines("hash-codes.jsonl")
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: ascii(line["in"])[:40])
+@for_each(LINES)
 def test_a_texts_hash_is_javas(line: dict[str, Any]) -> None:
     assert hash_code(line["in"]) == line["out"]
 

@@ -1,13 +1,15 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.raising import raises
 
-from roquet.model.errors import FieldError
+from roquet.model.errors import CallRefused, FieldError
 from roquet.wire.properties_file import (
     SIZE_MAX,
     escape_properties,
     read_properties,
     read_unescaped,
+    requested_settings,
     write_properties,
 )
 
@@ -75,6 +77,25 @@ def test_a_text_over_the_limit_is_refused() -> None:
     assert read_properties("a=" + "b" * (SIZE_MAX - 2)) == {"a": "b" * (SIZE_MAX - 2)}
     with pytest.raises(FieldError, match="65537 characters: 65536 are allowed"):
         read_properties("a" * (SIZE_MAX + 1))
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "remark"),
+    [
+        (b"\xff\xfe", 1, "string2Properties error: 'utf-8' codec"),
+        (b"a=\\u12", 1, "string2Properties error: a properties file: "),
+        (b"b=1\na=2", 16, "Can not update config in black list."),
+    ],
+)
+def test_a_request_for_other_settings_is_refused_as_by_apaches_servers(
+    body: bytes, code: int, remark: str
+) -> None:
+    with raises(CallRefused, code=code, match=remark):
+        requested_settings(body, {"a"})
+
+
+def test_a_request_for_settings_is_a_properties_file() -> None:
+    assert requested_settings(b"a=1\nb=2", {"c"}) == {"a": "1", "b": "2"}
 
 
 def test_a_value_may_go_on_in_thousands_of_lines() -> None:

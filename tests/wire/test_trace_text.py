@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.for_each import for_each
 from tests.vector_lines import vector_lines
 
 from roquet.wire.trace_text import (
@@ -28,7 +28,7 @@ TEXTS = st.text(st.characters(exclude_characters="\x01\x02", codec="utf-8"), max
 NUMBERS = st.integers(0, 2**53)
 
 
-@pytest.mark.parametrize("line", LINES, ids=str)
+@for_each(LINES)
 def test_java_texts_are_read_and_written_back_to_the_byte(line: dict[str, Any]) -> None:
     vector, text = line["in"], line["out"]["text"]
     traces = decode(text)

@@ -7,7 +7,6 @@ import msgspec
 from roquet.broker.admission import Admission, RequestQuotas
 from roquet.broker.services.registration import RegistrationTrigger
 from roquet.broker.services.sampling import StatisticsSampler
-from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.statistics import Statistics
 from roquet.net.clock import Clock
@@ -27,8 +26,3 @@ class ControlPlane(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that held up all others."""
     clock: Clock
     rng: Random
-
-    @property
-    def config(self) -> BrokerConfig:
-        """The settings in force."""
-        return self.settings.config

@@ -5,10 +5,11 @@ ends with a backslash continues in the next; elsewhere a backslash begins an esc
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from roquet.model.errors import FieldError
+from roquet.model.errors import CallRefused, FieldError
+from roquet.wire.codes import ResponseCode
 
 _ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|u|.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
@@ -40,6 +41,20 @@ def read_properties(text: str) -> dict[str, str]:
         assert match is not None, "every part of the pattern may be empty"
         values[_plain(match[1])] = _plain(match[2])
     return values
+
+
+def requested_settings(body: bytes, black_list: Collection[str] = ()) -> dict[str, str]:
+    """Names and values of a request that changes settings.
+
+    Raises CallRefused, with Apache's remarks, for a malformed body and for a name of `black_list`.
+    """
+    try:
+        requested = read_properties(body.decode())
+    except (UnicodeDecodeError, FieldError) as error:
+        raise CallRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from error
+    if not requested.keys().isdisjoint(black_list):
+        raise CallRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+    return requested
 
 
 def write_properties(values: Mapping[str, str]) -> str:

@@ -33,15 +33,6 @@ THREE = encode_batch([BatchItem(flag=0, body=b"12345", properties=b"")] * 3)
 """Three messages, as a reply has them as well."""
 
 
-class FakeControl(SimpleNamespace):
-    """Settings, quotas and a clock."""
-
-    @property
-    def config(self) -> BrokerConfig:
-        config: BrokerConfig = self.settings.config
-        return config
-
-
 class Served:
     """A router whose handlers note their requests."""
 
@@ -53,7 +44,7 @@ class Served:
         config = BrokerConfig(quotas=parse_quotas(quotas, "quotas"))
         self.settings = RuntimeSettings(config)
         self.quotas = RequestQuotas(config)
-        control: Any = FakeControl(settings=self.settings, quotas=self.quotas, clock=clock)
+        control: Any = SimpleNamespace(settings=self.settings, quotas=self.quotas, clock=clock)
         none: Any = SimpleNamespace(topics=None, acknowledgements=None)
         log: Any = SimpleNamespace(store=SimpleNamespace(bounds=lambda *_: (3, 9)))
         checks = SendChecks(tables=none, control=control, replication=none)

@@ -105,8 +105,8 @@ def reads_in(tree: ast.Module, path: str) -> Iterator[SettingRead]:
 
 
 def is_cell_text(source: str) -> bool:
-    """Whether an expression reads the settings in force: `settings.config`, `control.config`."""
-    return source.endswith(("settings.config", "control.config"))
+    """Whether an expression reads the settings in force."""
+    return source.endswith("settings.config")
 
 
 def cell_names(function: ast.AST) -> Iterator[str]:
@@ -157,7 +157,7 @@ def test_no_other_place_reads_a_changeable_setting(reads: list[SettingRead]) -> 
 @pytest.mark.parametrize(
     ("code", "is_through_cell"),
     [
-        ("def f(control): return control.config.region", True),
+        ("def f(control): return control.settings.config.region", True),
         ("def f(control):\n config = control.settings.config\n return config.region", True),
         ("def f(a):\n config, b = a.settings.config, 1\n return config.region", True),
         ("class A:\n def f(self): return self._settings.config.region", True),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.for_each import for_each
 
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.identity import MessageIdGenerator
@@ -102,7 +103,7 @@ def test_in_a_batch_a_body_stays_as_it_is() -> None:
     )
 
 
-@pytest.mark.parametrize("name", sorted(RESERVED))
+@for_each(sorted(RESERVED))
 def test_the_systems_properties_cannot_be_set(name: str) -> None:
     assert f"property {name} belongs" in refused(Message("t", b"x", properties={name: "1"}))
 

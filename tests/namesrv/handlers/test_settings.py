@@ -76,7 +76,6 @@ def test_settings_on_the_black_list_are_refused(state: NameServerState, key: str
     ("text", "why"),
     [
         (b"\xff\xfe", "string2Properties error"),
-        ("a=\\u12", "string2Properties error"),
         ("orderMessageEnable=perhaps", "neither true nor false"),
         ("logLevels=LOUD", "logLevels: 'LOUD' is none of DEBUG"),
         ("listenPort=1", "listenPort is read at the start"),

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.for_each import for_each
 from tests.vector_lines import vector_lines, vector_pairs
 
 from roquet.model.errors import ConfigError
@@ -28,7 +29,7 @@ def test_levels_are_read_as_java_reads_them(given: dict[str, Any], out: dict[str
     assert len(levels) == out["max_level"]
 
 
-@pytest.mark.parametrize(("given", "out"), vector_pairs("delay.jsonl", "deliver_time"))
+@for_each(vector_pairs("delay.jsonl", "deliver_time"))
 def test_a_message_is_due_when_java_says(given: dict[str, Any], out: int) -> None:
     levels = delay_levels.parse_levels(given["text"])
     assert delay_levels.due_ms(given["level"], given["store_timestamp"], levels) == out
@@ -59,7 +60,7 @@ def policy_of(given: dict[str, Any]) -> dict[str, Any]:
     return policy
 
 
-@pytest.mark.parametrize(("given", "out"), vector_pairs("delay.jsonl", "retry_delay"))
+@for_each(vector_pairs("delay.jsonl", "retry_delay"))
 def test_a_groups_policy_says_the_time_that_java_says(given: dict[str, Any], out: int) -> None:
     assert delay_levels.retry_delay_ms(policy_of(given), given["reconsume_times"]) == out
 

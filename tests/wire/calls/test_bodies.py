@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.for_each import for_each
 from tests.vector_lines import vector_lines
 
 from roquet.broker.tables.request_modes import RequestModeTable
@@ -92,7 +93,7 @@ def written(given: dict[str, Any], value: Any) -> str:
 WRITTEN = [(given, out["text"]) for given, out in lines("encode")]
 
 
-@pytest.mark.parametrize(("given", "text"), WRITTEN)
+@for_each(WRITTEN)
 def test_java_texts_are_read_and_written_again(given: dict[str, Any], text: str) -> None:
     again = written(given, value_of(given, text))
     assert covers(standard(again), standard(text))

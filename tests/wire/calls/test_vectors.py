@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.for_each import for_each
 from tests.vector_lines import vector_lines
 from tests.wire.calls.conftest import agree
 
@@ -207,12 +208,12 @@ BODIES: dict[str, Any] = {
 BODY_LINES = vector_lines("bodies.jsonl")
 
 
-@pytest.mark.parametrize(("java", "ours"), HEADERS)
+@for_each(HEADERS)
 def test_headers_agree_with_javas(java: str, ours: Any) -> None:
     agree(java, ours)
 
 
-@pytest.mark.parametrize("java", BODIES)
+@for_each(BODIES)
 def test_bodies_are_read_and_written_to_the_byte(java: str) -> None:
     lines = [line for line in BODY_LINES if line["in"]["class"] == java]
     texts = [line["out"]["text"] for line in lines if line["in"]["op"] == "encode"]

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.for_each import for_each
 from tests.vector_lines import vector_pairs
 
 from roquet.model.errors import MessageIllegal, RecordError
@@ -70,7 +71,7 @@ def records(draw: st.DrawFn, bodies: st.SearchStrategy[bytes] = BODIES) -> Recor
     return msgspec.structs.replace(drawn, size=len(packed), crc=record.body_crc(drawn.body))
 
 
-@pytest.mark.parametrize(("given_", "out"), vector_pairs("records.jsonl", "encode"))
+@for_each(vector_pairs("records.jsonl", "encode"))
 def test_a_record_is_packed_as_java_packs_it(given_: dict[str, Any], out: Any) -> None:
     m = given_["message"]
     packed = record.pack(
@@ -82,7 +83,7 @@ def test_a_record_is_packed_as_java_packs_it(given_: dict[str, Any], out: Any) -
     assert packed.hex() == out["record"]
 
 
-@pytest.mark.parametrize(("given_", "out"), vector_pairs("records.jsonl", "decode"))
+@for_each(vector_pairs("records.jsonl", "decode"))
 def test_a_record_is_read_as_java_reads_it(given_: dict[str, Any], out: Any) -> None:
     raw = bytes.fromhex(given_["record"])
     if out is None:

@@ -82,5 +82,8 @@ class BrokerProgress(BrokerComponent, frozen=True):
             return True
         (position,) = POSITION.unpack_from(first.parts[0], POSITION_AT)
         return is_in_page_cache(
-            position, self.log.store.end_position, self.log.memory, self.control.config.memory_share
+            position,
+            self.log.store.end_position,
+            self.log.memory,
+            self.control.settings.config.memory_share,
         )

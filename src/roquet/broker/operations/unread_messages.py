@@ -201,7 +201,7 @@ class BrokerUnreadMessages:
         """Whether nobody need read a topic of the broker's own: notes, traces and the like."""
         if topic in (names.SET_ASIDE_TOPIC, names.CHECK_MAX_TIME_TOPIC):
             return False
-        config = self._broker.control.config
+        config = self._broker.control.settings.config
         return topic in names.SYSTEM_TOPICS or is_system_topic(topic, config)
 
     def _positions(self, unread: UnreadFrom) -> list[int]:

@@ -4,7 +4,7 @@ from roquet.controller.controller import Controller
 from roquet.controller.request_fields import broker_ids, check_cluster, check_texts
 from roquet.controller.settings import BLACK_LIST, changed_settings, shown_settings
 from roquet.log_records import logger
-from roquet.model.errors import CallRefused, ConfigError, FieldError
+from roquet.model.errors import CallRefused, ConfigError
 from roquet.net.router import Peer
 from roquet.rules.election.group import Refusal, RefusalCode, ReplicaGroup, clean_group, outdated
 from roquet.rules.election.lease import logs_promised
@@ -15,7 +15,7 @@ from roquet.wire.calls.controller import (
     UpdateControllerSettings,
 )
 from roquet.wire.codes import ResponseCode
-from roquet.wire.properties_file import read_properties, write_properties
+from roquet.wire.properties_file import requested_settings, write_properties
 
 log = logger(__name__)
 
@@ -63,12 +63,7 @@ def all_settings(controller: Controller, _call: GetControllerSettings, _peer: Pe
 
 def update(controller: Controller, call: UpdateControllerSettings, peer: Peer) -> Reply:
     """Change settings until the next start: all of the requested ones, or none."""
-    try:
-        requested = read_properties(call.body.decode())
-    except (UnicodeDecodeError, FieldError) as error:
-        raise CallRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from error
-    if not requested.keys().isdisjoint(BLACK_LIST):
-        raise CallRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+    requested = requested_settings(call.body, BLACK_LIST)
     try:
         controller.configure(changed_settings(controller.config, requested))
     except ConfigError as error:

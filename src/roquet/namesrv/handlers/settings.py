@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from roquet.log_records import logger
 from roquet.metrics.exporter_settings import EXPORTER_SETTINGS
-from roquet.model.errors import CallRefused, ConfigError, FieldError
+from roquet.model.errors import CallRefused, ConfigError
 from roquet.model.settings import parse_bool, parse_int, suggest
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.kv_store import FILE
@@ -19,7 +19,7 @@ from roquet.observe.log_levels import apply_log_levels, check_log_levels
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin.namesrv import GetNameServerSettings, UpdateNameServerSettings
 from roquet.wire.codes import ResponseCode
-from roquet.wire.properties_file import read_properties, write_properties
+from roquet.wire.properties_file import requested_settings, write_properties
 
 log = logger(__name__)
 
@@ -105,12 +105,7 @@ def settings(state: NameServerState, _call: GetNameServerSettings, _peer: Peer) 
 
 def update(state: NameServerState, call: UpdateNameServerSettings, peer: Peer) -> Reply:
     """Change settings until the next start: all of the requested ones, or none."""
-    try:
-        requested = read_properties(call.body.decode())
-    except (UnicodeDecodeError, FieldError) as error:
-        raise CallRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from error
-    if not requested.keys().isdisjoint(BLACK_LIST):
-        raise CallRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+    requested = requested_settings(call.body, BLACK_LIST)
     before, state.config = state.config, _changed(state.config, requested)
     if state.config.log_levels != before.log_levels:
         apply_log_levels(state.config.log_levels)

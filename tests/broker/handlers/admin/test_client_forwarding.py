@@ -103,7 +103,7 @@ async def test_a_forwarded_message_has_what_only_the_broker_knows(broker: LocalB
     await broker.ask(call)
     ((relayed, timeout_ms),) = member.calls
     assert timeout_ms == 10_000
-    assert relayed.broker_name == broker.control.config.broker_name
+    assert relayed.broker_name == broker.control.settings.config.broker_name
     assert relayed.topic_sys_flag == 0
     assert record.to_message(record.decode(relayed.body)).body == b"the body"
 

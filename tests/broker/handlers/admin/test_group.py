@@ -86,7 +86,7 @@ async def test_a_group_without_members_is_not_online(broker: LocalBroker) -> Non
 
 @pytest.mark.usefixtures("billing")
 async def test_progress_is_reported_for_every_queue(broker: LocalBroker) -> None:
-    name = broker.control.config.broker_name
+    name = broker.control.settings.config.broker_name
     table = stats(broker).offset_table
     first, second = (table[MessageQueue("orders", name, number)] for number in (0, 1))
     assert (first.broker_offset, first.consumer_offset, first.lag) == (2, 1, 1)
@@ -107,7 +107,9 @@ async def test_delivered_counts_and_rates_are_reported(broker: LocalBroker) -> N
     assert stats(broker).consume_tps == 0.0
     list(broker.control.statistics.tick(broker.control.statistics.boot_ms + 10_000))
     body = stats(broker)
-    progress = body.offset_table[MessageQueue("orders", broker.control.config.broker_name, 0)]
+    progress = body.offset_table[
+        MessageQueue("orders", broker.control.settings.config.broker_name, 0)
+    ]
     assert (progress.consumer_offset, progress.pull_offset) == (1, 2)
     assert body.consume_tps == 0.2
 

@@ -112,7 +112,7 @@ async def test_system_topics_are_listed(broker: LocalBroker) -> None:
     assert {
         "TBW102",
         "SCHEDULE_TOPIC_XXXX",
-        broker.control.config.broker_name,
+        broker.control.settings.config.broker_name,
         "DefaultCluster",
     } < {*topics}
     assert "CHECKPOINT_TOPIC" in topics, "no broker of ours has it"

@@ -278,7 +278,7 @@ async def test_members_say_how_far_they_are_if_they_answer(broker: LocalBroker) 
     silent, odd, empty = FakePeer(), FakePeer(), FakePeer()
     for number, member in enumerate((broker.peer, silent, odd, empty), 1):
         join(broker, member, f"c@{number}")
-    queue = MessageQueue("orders", broker.control.config.broker_name, 0)
+    queue = MessageQueue("orders", broker.control.settings.config.broker_name, 0)
     body = codec.dumps(ClientStatus(message_queue_table={queue: 7}))
     answering(broker.peer, Reply(body=body))
     answering(silent, CallTimeout("no answer"))

@@ -37,7 +37,7 @@ async def test_a_changed_setting_is_reported_and_takes_effect(broker: LocalBroke
     after, newer = described(broker)
     assert (after["maxMessageSize"], after["longPollingEnable"]) == ("10", "false")
     assert newer.counter == version.counter + 1
-    assert broker.control.config.client_silence == 1_000
+    assert broker.control.settings.config.client_silence == 1_000
 
 
 async def test_every_setting_that_apaches_broker_reports_is_reported(broker: LocalBroker) -> None:
@@ -59,7 +59,7 @@ async def test_a_smaller_limit_counts_from_the_next_message_on(broker: LocalBrok
 
 
 async def test_missing_permission_is_refused_in_apaches_words(broker: LocalBroker) -> None:
-    name = broker.control.config.broker_name
+    name = broker.control.settings.config.broker_name
     broker.send()
     change(broker, "brokerPermission=4")
     new = broker.send(topic="another")
@@ -124,16 +124,16 @@ async def test_the_silence_limit_of_a_client_is_of_its_last_heartbeat(broker: Lo
 async def test_an_invalid_setting_changes_nothing(
     broker: LocalBroker, body: bytes, code: ResponseCode
 ) -> None:
-    before = broker.control.config
+    before = broker.control.settings.config
     with refuses(code):
         change(broker, b"brokerPermission=4\n" + body)
-    assert broker.control.config is before
+    assert broker.control.settings.config is before
 
 
 async def test_an_empty_change_is_ignored(broker: LocalBroker) -> None:
-    before = broker.control.config
+    before = broker.control.settings.config
     change(broker, b"")
-    assert broker.control.config is before
+    assert broker.control.settings.config is before
 
 
 def read_limits(broker: LocalBroker) -> ColdReadLimitTable:

@@ -26,7 +26,7 @@ def orders(broker: LocalBroker) -> LocalBroker:
 
 
 def queue(broker: LocalBroker, number: int) -> MessageQueue:
-    return MessageQueue("orders", broker.control.config.broker_name, number)
+    return MessageQueue("orders", broker.control.settings.config.broker_name, number)
 
 
 def listen(broker: LocalBroker, topic: str) -> None:

@@ -63,7 +63,7 @@ class TestGenuineStrategies:
 
     async def test_the_reply_equals_that_of_apaches_broker(self, broker: LocalBroker) -> None:
         assignments = await asked(broker, "c3")
-        queue = MessageQueue("orders", broker.control.config.broker_name, 6)
+        queue = MessageQueue("orders", broker.control.settings.config.broker_name, 6)
         assert assignments is not None
         assert assignments[0] == QueueAssignment(message_queue=queue, mode="PULL", attachments=None)
 

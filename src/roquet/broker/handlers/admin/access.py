@@ -173,7 +173,7 @@ class AccessHandler(BrokerComponent, frozen=True):
         return self._is_open(AccessGap.PASSWORDS) or (caller is not None and caller.is_super)
 
     def _is_open(self, gap: AccessGap) -> bool:
-        return gap in self.control.config.access_compatibility
+        return gap in self.control.settings.config.access_compatibility
 
     def _check_on(self, code: int) -> None:
         if not self.access.is_enabled:

@@ -42,7 +42,7 @@ class CleaningHandler(BrokerComponent, frozen=True):
         def is_gone(topic: str, queue_id: int) -> bool:
             config = self.tables.topics.get(topic)
             if config is None:
-                return not is_system_topic(topic, self.control.config)
+                return not is_system_topic(topic, self.control.settings.config)
             return queue_id >= max(config.read_queue_nums, config.write_queue_nums)
 
         store = self.log.store
@@ -81,7 +81,7 @@ class CleaningHandler(BrokerComponent, frozen=True):
             topic
             for topic in (self.log.store.topics() if topics is None else topics)
             if self.tables.topics.get(topic) is None
-            and not is_system_topic(topic, self.control.config)
+            and not is_system_topic(topic, self.control.settings.config)
             and not self._has_messages(topic)
         ]
 

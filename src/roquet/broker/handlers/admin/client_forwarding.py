@@ -44,7 +44,7 @@ class ClientForwardingHandler(BrokerComponent, frozen=True):
         record = self._record(call.msg_id)
         whole = replace(
             call,
-            broker_name=self.control.config.broker_name,
+            broker_name=self.control.settings.config.broker_name,
             topic_sys_flag=topic.topic_sys_flag if topic else call.topic_sys_flag,
             group_sys_flag=group.group_sys_flag if group else call.group_sys_flag,
             body=record,

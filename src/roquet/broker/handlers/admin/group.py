@@ -70,7 +70,7 @@ class GroupHandler(BrokerComponent, frozen=True):
         counts = {topic: self._queue_count(topic) for topic in topics}
         check_queues(sum(counts.values()))
         queues = [
-            MessageQueue(topic, self.control.config.broker_name, number)
+            MessageQueue(topic, self.control.settings.config.broker_name, number)
             for topic, count in counts.items()
             for number in range(count)
         ]

@@ -102,7 +102,7 @@ class InspectionHandler(BrokerComponent, frozen=True):
 
     def system_topics(self, _call: calls.GetSystemTopics, _peer: Peer) -> Reply:
         """Return the system topics."""
-        topics = sorted(system_topic_names(self.control.config))
+        topics = sorted(system_topic_names(self.control.settings.config))
         return Reply(body=codec.dumps(TopicList(topic_list=topics)))
 
     def entries(self, call: calls.GetEntries, _peer: Peer) -> Reply:

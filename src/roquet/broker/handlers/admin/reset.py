@@ -54,11 +54,11 @@ class ResetHandler(BrokerComponent, frozen=True):
             "reset asked: group %s, topic %s, queue %d, offset %s, time %d, force %s",
             call.group, call.topic, call.queue_id, call.offset, call.timestamp, call.is_force,
         )  # fmt: skip
-        if self.control.config.server_side_reset:
+        if self.control.settings.config.server_side_reset:
             offsets = await self._reset(call)
         else:
             offsets = await self._tell(call)
-        name = self.control.config.broker_name
+        name = self.control.settings.config.broker_name
         table = {MessageQueue(call.topic, name, queue_id): at for queue_id, at in offsets.items()}
         return Reply(body=await dumped(len(table), ResetOffsetBody(offset_table=table)))
 
@@ -144,7 +144,7 @@ class ResetHandler(BrokerComponent, frozen=True):
             )
         for member in members:
             _check_version(member.peer)
-        name = self.control.config.broker_name
+        name = self.control.settings.config.broker_name
         # Encoded once for all members: there may be thousands, and as many queues.
         bodies = {flag: _body(targets, topic, name, as_list=flag) for flag in (False, True)}
         for member in members:

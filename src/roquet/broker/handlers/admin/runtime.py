@@ -115,7 +115,7 @@ class RuntimeHandler(BrokerComponent, frozen=True):
     def _disk(self) -> dict[str, str]:
         store, usage = self.log.store, self.log.store.disk
         ratio = f"{usage.ratio:.2f}"
-        store_dir = self.control.config.store_dir
+        store_dir = self.control.settings.config.store_dir
         log_dir = store_dir / "commitlog" if store_dir else "memory"
         return {
             "commitLogMinOffset": str(store.begin_position),

@@ -32,7 +32,7 @@ from roquet.wire.calls.admin.settings import (
     UpdateSettings,
 )
 from roquet.wire.fastjson import codec
-from roquet.wire.properties_file import read_properties, write_properties
+from roquet.wire.properties_file import read_properties, requested_settings, write_properties
 
 OF_SUPER_USERS: Final = frozenset({"ha_replicas", "ha_plain_replicas"})
 """Settings by which a user who may change the cluster could get every message."""
@@ -57,20 +57,19 @@ class SettingsHandler(BrokerComponent, frozen=True):
 
     def update(self, call: UpdateSettings, _peer: Peer) -> Reply:
         """Change settings: all named ones, or none."""
-        try:
-            wanted = read_properties(call.body.decode())
-        except (UnicodeDecodeError, FieldError) as error:
-            raise system_error(f"string2Properties error: {error}") from error
-        kept = OF_SUPER_USERS.intersection(key.replace("-", "_") for key in wanted)
-        if kept and not self.access.may_name_replicas(call.access_key or ""):
-            raise no_permission(f"{min(kept)} can only be changed by super user")
-        self.control.settings.change(wanted, self.control.clock.now_ms())
+        requested = requested_settings(call.body)
+        privileged = OF_SUPER_USERS.intersection(key.replace("-", "_") for key in requested)
+        if privileged and not self.access.may_name_replicas(call.access_key or ""):
+            raise no_permission(f"{min(privileged)} can only be changed by super user")
+        self.control.settings.change(requested, self.control.clock.now_ms())
         return Reply()
 
     def settings(self, _call: GetSettings, _peer: Peer) -> SettingsReply:
         """Return all settings, by Apache's keys where there are any."""
         ip = host_of(self.log.address)
-        values = {"brokerIP1": ip, "brokerIP2": ip} | dict(all_settings(self.control.config))
+        values = {"brokerIP1": ip, "brokerIP2": ip} | dict(
+            all_settings(self.control.settings.config)
+        )
         return SettingsReply(
             version=codec.dumps(self.control.settings.version).decode(),
             body=write_properties(dict(sorted(values.items()))).encode(),
@@ -95,7 +94,7 @@ class SettingsHandler(BrokerComponent, frozen=True):
 
     def limits(self, _call: GetColdReadLimits, _peer: Peer) -> Reply:
         """Return all limits and those of the settings; reads are not counted."""
-        settings = dict(all_settings(self.control.config))
+        settings = dict(all_settings(self.control.settings.config))
         table = ColdReadLimitTable(
             config_table=dict(self.tables.cold_read_limits),
             cg_cold_read_threshold=int(settings["cgColdReadThreshold"]),

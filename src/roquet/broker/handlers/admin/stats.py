@@ -93,7 +93,7 @@ class StatsHandler(BrokerComponent, frozen=True):
         """Return the statistics of one name and key."""
         name, key = call.stats_name, call.stats_key
         statistics = self.control.statistics
-        if (whole := _WHOLE.get(name)) and key == self.control.config.cluster_name:
+        if (whole := _WHOLE.get(name)) and key == self.control.settings.config.cluster_name:
             await self.control.sampler.look()
             body = _without_average(statistics.spans(getattr(statistics, whole), COUNT))
         else:
@@ -179,8 +179,8 @@ class StatsHandler(BrokerComponent, frozen=True):
         end, entries = self.log.store.raw.end, mode.epochs.entries
         ends = [*(entry.start for entry in entries[1:]), OFFSET_MAX][: len(entries)]
         body = calls.BrokerEpochs(
-            cluster_name=self.control.config.cluster_name,
-            broker_name=self.control.config.broker_name,
+            cluster_name=self.control.settings.config.cluster_name,
+            broker_name=self.control.settings.config.broker_name,
             broker_id=mode.role.current.broker_id,
             epoch_list=[
                 calls.EpochRange(epoch=entry.epoch, start_offset=entry.start, end_offset=epoch_end)
@@ -252,7 +252,7 @@ class StatsHandler(BrokerComponent, frozen=True):
         return config
 
     def _queue(self, topic: str, number: int) -> MessageQueue:
-        return MessageQueue(topic, self.control.config.broker_name, number)
+        return MessageQueue(topic, self.control.settings.config.broker_name, number)
 
 
 def _without_average(stats: calls.StatsData) -> calls.StatsData:

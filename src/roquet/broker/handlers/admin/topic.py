@@ -210,7 +210,7 @@ class TopicHandler(BrokerComponent, frozen=True):
     def _check_topic(self, topic: str) -> None:
         if fault := names.topic_remark(topic):
             raise _invalid(fault)
-        if is_system_topic(topic, self.control.config):
+        if is_system_topic(topic, self.control.settings.config):
             raise _invalid(f"The topic[{topic}] is conflict with system topic.")
 
     def _checked(self, topic: TopicConfig, changes: Mapping[str, str]) -> TopicConfig:

@@ -110,7 +110,7 @@ class AssignmentHandler(BrokerComponent, frozen=True):
         self, body: AssignmentQuery, home: TopicLocation
     ) -> tuple[GroupAssignment, int | None]:
         """The assignment that this broker decides, and the number of the decision."""
-        name = self.control.config.broker_name
+        name = self.control.settings.config.broker_name
         if home.first != name:
             raise CallRefused(
                 ResponseCode.NOT_LEADER_FOR_QUEUE,

@@ -58,7 +58,7 @@ class HeartbeatHandler(BrokerComponent, frozen=True):
         self._check_counts(data, peer)
         if peer not in self.tables.clients:
             peer.on_close(self.coordination.forget)
-        config, seen_ms = self.control.config, self.control.clock.monotonic_ms()
+        config, seen_ms = self.control.settings.config, self.control.clock.monotonic_ms()
         seen = LastSeen(seen_ms=seen_ms, limit_ms=config.client_silence)
         self.tables.clients.seen(peer, seen)
         if data.without_sub:
@@ -102,7 +102,7 @@ class HeartbeatHandler(BrokerComponent, frozen=True):
             if kind in TAG_TYPES:
                 parse_tag_codes(expression)
             else:
-                self.log.filters.find(self.control.config, kind, expression)
+                self.log.filters.find(self.control.settings.config, kind, expression)
         return Reply()
 
     def _look_for_factions(self, name: str) -> None:

@@ -56,7 +56,7 @@ class QueryHandler(BrokerComponent, frozen=True):
         if wished < 0:
             raise system_error(f"{wished} messages cannot be found")
         self.reading.check_delivered(call.topic)
-        store, count_max = self.log.store, min(wished, self.control.config.query_count_max)
+        store, count_max = self.log.store, min(wished, self.control.settings.config.query_count_max)
         if call.index_type == TAG:
             return _by_tag(store, call, count_max)
         end = store.end_position

@@ -51,8 +51,13 @@ class ReplyHandler(BrokerComponent, frozen=True):
 
     async def _reply(self, call: ReplyCall, properties: dict[str, str], peer: Peer) -> SendReply:
         fault = await self._push(call, properties, peer)
-        stored = self._store(call, peer) if self.control.config.store_reply_messages else None
-        answer = SendReply(region=self.control.config.region, trace_on=self.control.config.trace_on)
+        stored = (
+            self._store(call, peer) if self.control.settings.config.store_reply_messages else None
+        )
+        answer = SendReply(
+            region=self.control.settings.config.region,
+            trace_on=self.control.settings.config.trace_on,
+        )
         if fault is not None:
             return replace(answer, code=ResponseCode.SYSTEM_ERROR, remark=fault)
         if stored is not None:
@@ -111,6 +116,6 @@ class ReplyHandler(BrokerComponent, frozen=True):
             queue_id=call.queue_id,
             queue_offset=stored.appended.queue_offset,
             transaction_id=stored.unique_key,
-            region=self.control.config.region,
-            trace_on=self.control.config.trace_on,
+            region=self.control.settings.config.region,
+            trace_on=self.control.settings.config.trace_on,
         )

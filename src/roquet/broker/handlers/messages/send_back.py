@@ -49,8 +49,10 @@ class SendBackHandler(BrokerComponent, frozen=True):
     def send_back(self, call: SendBack, _peer: Peer) -> HandlerReply:
         """Store the message again; the reply comes when it is as safe as any message."""
         group = self.delivery.retry_topics.group(call.group)
-        if not self.control.config.writable:
-            raise no_permission(f"the broker[{self.control.config.broker_name}] is not writable")
+        if not self.control.settings.config.writable:
+            raise no_permission(
+                f"the broker[{self.control.settings.config.broker_name}] is not writable"
+            )
         if group.retry_queue_nums <= 0:  # the group has no retries: the message is done
             return Reply()
         self.checks.check_in_sync()

@@ -40,7 +40,7 @@ class TimerHandler(BrokerComponent, frozen=True):
 
     def recall(self, call: Recall, peer: Peer) -> HandlerReply:
         """Recall a message that waits for its delivery time."""
-        region = self.control.config.region
+        region = self.control.settings.config.region
         try:
             handle = self._allowed(call)
             self.checks.check_in_sync()
@@ -62,7 +62,7 @@ class TimerHandler(BrokerComponent, frozen=True):
         return Reply(body=codec.dumps(self.delivery.timer.context.metrics.content()))
 
     def _allowed(self, call: Recall) -> RecallHandle:
-        config = self.control.config
+        config = self.control.settings.config
         if not config.recall_message:
             raise no_permission("recall failed, operation is forbidden")
         if self.tables.topics.get(call.topic) is None:
@@ -88,7 +88,9 @@ class TimerHandler(BrokerComponent, frozen=True):
         properties = {
             names.TAGS: TAG,
             names.TIMER_DELETE_UNIQUE_KEY: (
-                f"{handle.topic}+{key}" if self.control.config.recall_key_with_topic else key
+                f"{handle.topic}+{key}"
+                if self.control.settings.config.recall_key_with_topic
+                else key
             ),
             names.UNIQUE_KEY: key,
             names.TIMER_DELIVER_MS: str(handle.deliver_ms),

@@ -102,7 +102,7 @@ class TransactionHandler(BrokerComponent, frozen=True):
             _fault(TransactionFault.UNKNOWN, call, peer)
         if half.has_immunity and not call.from_transaction_check:
             now_ms = self.control.clock.now_ms()
-            if is_too_late(half.facts, self.control.config.transaction_timeout, now_ms):
+            if is_too_late(half.facts, self.control.settings.config.transaction_timeout, now_ms):
                 _fault(TransactionFault.LATE, call, peer)
         said = HalfMessagePosition(call.producer_group, call.half_offset, call.position)
         if fault := mismatch(half.place, said):
