@@ -75,7 +75,7 @@ class Producer:
         self._delivery.on_stored = self._tracer.sent if self._tracer is not None else None
         self._key_order = KeyOrder(config.clock)
         self._requests = PendingRequests(self._session, config)
-        self._turn = self.new_round_robin()
+        self._turn = self._new_round_robin()
 
     @property
     def client_id(self) -> str:
@@ -160,7 +160,7 @@ class Producer:
         prepared = self._prepare(build_message(message, body, fields), selector)
         return await self._deliver(self._turn, prepared, self._delivery.deadline_ms(timeout_ms))
 
-    async def send_in_turn(
+    async def _send_in_turn(
         self, turn: RoundRobin, message: Message, selector: Selector | None, timeout_ms: int | None
     ) -> SendReceipt:
         """Send one message with a round-robin position of the caller's own, as each thread has."""
@@ -263,7 +263,7 @@ class Producer:
             self._tracer.recalled(topic, message_id)
         return message_id
 
-    def new_round_robin(self) -> RoundRobin:
+    def _new_round_robin(self) -> RoundRobin:
         """A round-robin position of its own, starting at a random queue."""
         return self._delivery.new_round_robin()
 
