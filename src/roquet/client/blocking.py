@@ -10,7 +10,7 @@ them.
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from types import MappingProxyType
 from typing import (
@@ -24,6 +24,7 @@ from typing import (
     TypeVar,
     Unpack,
     cast,
+    overload,
 )
 
 from roquet.client import pop, push
@@ -76,6 +77,7 @@ __all__ = [
     "ConsumerConfig",
     "FieldError",
     "Message",
+    "MessageHandler",
     "MessageIllegal",
     "PopConsumer",
     "PoppedMessage",
@@ -232,6 +234,21 @@ class Producer(_Client[sending.Producer]):
     recall = _waiting(sending.Producer.recall)
     request = _waiting(sending.Producer.request)
 
+    @overload
+    def send(
+        self, message: Message, *, selector: Selector | None = None, timeout_ms: int | None = None
+    ) -> SendReceipt: ...
+    @overload
+    def send(
+        self,
+        topic: str,
+        /,
+        body: bytes,
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> SendReceipt: ...
     def send(
         self,
         message: Message | str,
@@ -241,9 +258,10 @@ class Producer(_Client[sending.Producer]):
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> SendReceipt:
-        """Send one message and return when the broker has stored it.
+        """Send one message, a `Message` or its parts, and return when the broker has stored it.
 
-        A selector is called on the event loop's thread.
+        The parts are a topic, a body, and as keywords tag, keys, order_key, properties, flag,
+        delay_level, delay, deliver_at. A selector is called on the event loop's thread.
         """
         return self._thread.wait(
             self._client._send_in_turn(
@@ -300,6 +318,21 @@ class TransactionProducer(Producer):
 
     send_in_transaction = _waiting(transacting.TransactionProducer.send_in_transaction)
 
+    @overload
+    def transaction(
+        self, message: Message, *, selector: Selector | None = None, timeout_ms: int | None = None
+    ) -> AbstractContextManager[transacting.Transaction]: ...
+    @overload
+    def transaction(
+        self,
+        topic: str,
+        /,
+        body: bytes,
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> AbstractContextManager[transacting.Transaction]: ...
     @contextmanager
     def transaction(
         self,

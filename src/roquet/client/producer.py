@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterable, Iterable, Sequence
-from typing import Final, Self, Unpack
+from typing import Final, Self, Unpack, overload
 
 from roquet.client.config import ProducerConfig, Selector, config_or_default
 from roquet.client.connection.session import Session
@@ -141,6 +141,21 @@ class Producer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    @overload
+    async def send(
+        self, message: Message, *, selector: Selector | None = None, timeout_ms: int | None = None
+    ) -> SendReceipt: ...
+    @overload
+    async def send(
+        self,
+        topic: str,
+        /,
+        body: bytes,
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> SendReceipt: ...
     async def send(
         self,
         message: Message | str,
@@ -151,6 +166,9 @@ class Producer:
         **fields: Unpack[MessageFields],
     ) -> SendReceipt:
         """Send one message, a `Message` or its parts, and return when the broker has stored it.
+
+        The parts are a topic, a body, and as keywords tag, keys, order_key, properties, flag,
+        delay_level, delay, deliver_at.
 
         Messages with the same order key go to one queue, one after the other. Otherwise `selector`
         chooses the queue, and its messages for that queue also go one after the other, unless the
@@ -207,6 +225,21 @@ class Producer:
         finally:
             self._key_order.release(key, ticket)
 
+    @overload
+    async def request(
+        self, message: Message, *, selector: Selector | None = None, timeout_ms: int | None = None
+    ) -> ReplyMessage: ...
+    @overload
+    async def request(
+        self,
+        topic: str,
+        /,
+        body: bytes,
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> ReplyMessage: ...
     async def request(
         self,
         message: Message | str,
@@ -267,6 +300,18 @@ class Producer:
         """A round-robin position of its own, starting at a random queue."""
         return self._delivery.new_round_robin()
 
+    @overload
+    async def send_oneway(self, message: Message, *, selector: Selector | None = None) -> None: ...
+    @overload
+    async def send_oneway(
+        self,
+        topic: str,
+        /,
+        body: bytes,
+        *,
+        selector: Selector | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> None: ...
     async def send_oneway(
         self,
         message: Message | str,

@@ -12,7 +12,7 @@ producer of its group. The check looks up whether the work was done and answers.
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final, Self, TypeAlias, Unpack
+from typing import Final, Self, TypeAlias, Unpack, overload
 
 import msgspec
 
@@ -173,6 +173,21 @@ class TransactionProducer(Producer):
         self._checking.close()
         await super().close()
 
+    @overload
+    def transaction(
+        self, message: Message, *, selector: Selector | None = None, timeout_ms: int | None = None
+    ) -> Transaction: ...
+    @overload
+    def transaction(
+        self,
+        topic: str,
+        /,
+        body: bytes,
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> Transaction: ...
     def transaction(
         self,
         message: Message | str,
@@ -200,6 +215,21 @@ class TransactionProducer(Producer):
             prepared = with_create_span(spans, prepared)
         return Transaction(self, prepared, timeout_ms)
 
+    @overload
+    async def send_in_transaction(
+        self, message: Message, *, local: LocalTransaction, timeout_ms: int | None = None
+    ) -> TransactionReceipt: ...
+    @overload
+    async def send_in_transaction(
+        self,
+        topic: str,
+        /,
+        body: bytes,
+        *,
+        local: LocalTransaction,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> TransactionReceipt: ...
     async def send_in_transaction(
         self,
         message: Message | str,
@@ -215,7 +245,7 @@ class TransactionProducer(Producer):
         """
         if not callable(local):
             raise UsageError(f"local is a function, not {type(local).__name__}")
-        transaction = self.transaction(message, body, timeout_ms=timeout_ms, **fields)
+        transaction = self.transaction(build_message(message, body, fields), timeout_ms=timeout_ms)
         async with transaction as tx:
             tx.state = to_transaction_state(await call_user_function(local, tx), tx.message_id)
         return TransactionReceipt(transaction.receipt, transaction.state)
