@@ -46,7 +46,7 @@ class Consumer(Generic[M]):
 
     Four methods read: `fetch` returns a list, `next` one message, `messages` iterates without end,
     `run` calls a function. A message that is not acknowledged holds back its queue's offset and
-    comes again.
+    comes again. `M` is the class of the messages: ReceivedMessage, or PoppedMessage in PopConsumer.
     """
 
     _consume_type: ConsumeType

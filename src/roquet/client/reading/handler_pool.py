@@ -49,8 +49,9 @@ CHECKS_PER_LIMIT: Final = 15
 """Polls within one time limit, which set its precision."""
 
 AsyncMessageHandler: TypeAlias = Callable[[M], Awaitable[object]]
-MessageHandler: TypeAlias = AsyncMessageHandler[M] | Callable[[M], object]
-"""A user's function of a message: a return acknowledges the message, an exception fails it."""
+MessageHandler: TypeAlias = Callable[[M], object]
+"""A user's function of a message, as `MessageHandler[ReceivedMessage]`: an `async def`, or a plain
+`def`, which runs in threads. A return acknowledges the message, an exception fails it."""
 
 
 def is_coroutine_function(handler: MessageHandler[Any]) -> bool:
