@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Sequence
 
 from roquet.admin.client import AdminClient
+from roquet.broker.settings.config import BrokerConfig
 from roquet.client import (
     Chance,
     ClientConfig,
@@ -27,6 +28,9 @@ from roquet.client import (
     TransactionState,
     blocking,
 )
+from roquet.controller.config import ControllerConfig
+from roquet.dashboard.config import DashboardConfig
+from roquet.namesrv.config import NameServerConfig
 from roquet.testing.cluster import cluster
 
 # Settings.
@@ -44,6 +48,10 @@ PushConsumer("127.0.0.1:9876", group="g", config=ProducerConfig())  # type: igno
 PushConsumer("127.0.0.1:9876", group="g", topics=["t"])  # type: ignore[call-arg]
 PushConsumer("127.0.0.1:9876", topic="t")  # type: ignore[call-arg]
 blocking.PopConsumer("127.0.0.1:9876", group="g", config={"pop_count": 3})  # type: ignore[arg-type]
+BrokerConfig(nmae="b")  # type: ignore[call-arg]
+NameServerConfig(prot=9876)  # type: ignore[call-arg]
+ControllerConfig(port="9878")  # type: ignore[arg-type]
+DashboardConfig(public=True)  # type: ignore[call-arg]
 ConsumerConfig().concurrency = 5  # type: ignore[misc]
 
 # Messages.
@@ -138,7 +146,7 @@ async def consuming(push: PushConsumer, pop: PopConsumer, pull: PullConsumer) ->
     await pop.run(handle_popped)
     await pop.run(handle_popped_blocking)  # type: ignore[arg-type]
     await push.run(handle())  # type: ignore[call-arg, arg-type]
-    await push.run(lambda: None)  # type: ignore[arg-type]
+    await push.run(lambda: None)  # type: ignore[misc, arg-type]
     push.run(handle)  # type: ignore[unused-coroutine]
     push.on_assigned(listen)  # type: ignore[arg-type]
     async for message in push.messages():

@@ -185,6 +185,7 @@ def _plain(twin: Callable[P, T]) -> Callable[P, T]:
     """Let a twin be no coroutine function for those who look at what it wraps."""
     function = cast("Any", twin)
     function.__signature__ = inspect.signature(twin)
+    function.__module__ = __name__
     del function.__wrapped__
     return twin
 
