@@ -96,8 +96,9 @@ lint: install ## ruff: rules and format
 	$(BIN)/ruff check $(PYTHON_CODE)
 	$(BIN)/ruff format --check $(PYTHON_CODE)
 
-types: install ## mypy, strict
+types: install ## mypy, and pyright for examples and mistakes of users, both strict
 	$(BIN)/mypy
+	$(BIN)/basedpyright
 
 contracts: install ## the layers: who may import whom
 	PYTHONPATH=src:. $(BIN)/lint-imports

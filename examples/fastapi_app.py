@@ -4,7 +4,7 @@ NAMESRV_ADDR=127.0.0.1:9876 uvicorn fastapi_app:app
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
@@ -21,7 +21,7 @@ class Order(BaseModel):
 
 
 @asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
     """One producer and one consumer for the whole process, opened and closed with it."""
     app.state.billed = []
 

@@ -50,6 +50,7 @@ SAME_NAMES = {
     "PushConsumer",
     "PullConsumer",
     "PopConsumer",
+    "MessageHandler",
     "ReceivedMessage",
     "PoppedMessage",
 }
@@ -242,11 +243,17 @@ MAY_USE_PRIVATE_NAMES = {
     "src/roquet/testing/clock.py": {"_run"},
     "src/roquet/wire/records/speedups.py": {"_speedups"},  # the compiled half of this module
     # Of our own.
-    "src/roquet/client/blocking.py": {"_config"},
+    "src/roquet/client/blocking.py": {
+        "_config",
+        "_finish",
+        "_new_round_robin",
+        "_send_in_turn",
+    },  # of the clients whose twins it has
     "src/roquet/client/connection/loop_thread.py": {"_thread"},
     "src/roquet/client/pop.py": {"_end"},
-    "src/roquet/client/reading/message.py": {"_is_settled"},
+    "src/roquet/client/reading/message.py": {"_is_settled", "_owner", "_record"},
     "src/roquet/client/reading/ordered_reader.py": {"_hand_out_again", "_previous"},
+    "src/roquet/client/transaction.py": {"_begin", "_end", "_end_quietly", "_prepared"},
     "src/roquet/net/channel.py": {"_doubt"},
     "src/roquet/net/connection/server_connection.py": {"_resume", "_schedule"},
     "src/roquet/spark/source/batch.py": {"_ranges"},

@@ -93,8 +93,9 @@ def start(
     )
     spark.streams.addListener(ProgressListener(dashboard.hear))
     writer = transform(messages).writeStream.outputMode("update").foreachBatch(dashboard.take)
-    when = {"availableNow": True} if once else {"processingTime": "2 seconds"}
-    return writer.queryName("dashboard").trigger(**when).start()
+    writer = writer.queryName("dashboard")
+    every_2_s = writer.trigger(processingTime="2 seconds")
+    return (writer.trigger(availableNow=True) if once else every_2_s).start()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.message import M, ReceivedMessage
 from roquet.client.reading.pull_request import Puller
 from roquet.client.reading.queue_reader import ReaderContext
 from roquet.client.reading.retry import RetryLocally, RetrySender
@@ -515,7 +515,7 @@ def filled(cluster: FakeCluster, count: int, queue_id: int = 0) -> None:
     cluster.a.put("t", queue_id, *[b"%d" % n for n in range(count)])
 
 
-async def next_of(consumer: Consumer, timeout_ms: int | None = None) -> ReceivedMessage:
+async def next_of(consumer: Consumer[M], timeout_ms: int | None = None) -> M:
     """The next message, which has to come."""
     message = await consumer.next(timeout_ms)
     assert message is not None
@@ -536,7 +536,7 @@ async def session_of(address: str, config: ClientConfig, *topics: str) -> AsyncI
 
 
 def reader_context(
-    session: Session, config: ConsumerConfig, inbox: Inbox, *, saves_progress: bool
+    session: Session, config: ConsumerConfig, inbox: Inbox[ReceivedMessage], *, saves_progress: bool
 ) -> ReaderContext:
     """The parts of the readers of group `g`, whose failed messages are retried locally."""
     puller = Puller(session, config, "g", saves_progress=saves_progress)

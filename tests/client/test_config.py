@@ -14,7 +14,12 @@ from roquet.client.config import (
     ConsumeFrom,
     ConsumerConfig,
     ProducerConfig,
+    broker_strategy,
+    check_consumption,
+    find_strategy,
+    flow_limits,
     resolve_name_servers,
+    strategy_name,
 )
 from roquet.client.pop import PopConsumer
 from roquet.client.producer import Producer
@@ -53,17 +58,17 @@ def test_a_wrong_address_is_named(given: str) -> None:
 
 
 def test_a_strategy_is_a_name_or_a_function() -> None:
-    assert ConsumerConfig().find_strategy() is average
-    assert ConsumerConfig(strategy=average).find_strategy() is average
-    assert ConsumerConfig(strategy="STICKY").find_strategy() is None
-    assert ConsumerConfig(strategy="STICKY").broker_strategy == "STICKY"
-    assert ConsumerConfig(strategy="AVG").broker_strategy is None
-    assert ConsumerConfig(strategy="STICKY").strategy_name == "STICKY"
-    assert ConsumerConfig(strategy=average).strategy_name == "AVG"
+    assert find_strategy(ConsumerConfig().strategy) is average
+    assert find_strategy(average) is average
+    assert find_strategy("STICKY") is None
+    assert broker_strategy("STICKY") == "STICKY"
+    assert broker_strategy("AVG") is None
+    assert strategy_name("STICKY") == "STICKY"
+    assert strategy_name(average) == "AVG"
     with pytest.raises(ConfigError, match="not int"):
-        ConsumerConfig(strategy=5).find_strategy()  # type: ignore[arg-type]
+        find_strategy(5)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"'BEST' is unknown; known are AVG, .*STICKY"):
-        ConsumerConfig(strategy="BEST").find_strategy()
+        find_strategy("BEST")
 
 
 def test_where_a_group_begins_has_a_name_on_the_wire() -> None:
@@ -115,12 +120,12 @@ def test_a_producer_tries_and_waits_as_in_java_unless_told_otherwise() -> None:
 )
 def test_settings_that_cannot_work_are_said(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        ConsumerConfig(**settings).check()
+        check_consumption(ConsumerConfig(**settings))
 
 
 def test_an_ordered_queue_has_no_span() -> None:
-    assert ConsumerConfig(in_flight_span_max=9).limits.span == 9
-    assert ConsumerConfig(in_flight_span_max=9, ordered=True).limits.span is None
+    assert flow_limits(ConsumerConfig(in_flight_span_max=9)).span == 9
+    assert flow_limits(ConsumerConfig(in_flight_span_max=9, ordered=True)).span is None
 
 
 @pytest.mark.parametrize(

@@ -294,7 +294,7 @@ async def test_a_transaction_may_be_one_call_with_a_function() -> None:
         with pytest.raises(ZeroDivisionError):
             await producer.send_in_transaction("t", b"4", local=lambda _: 1 // 0)  # type: ignore[arg-type,return-value]
         with pytest.raises(UsageError, match="local is a function, not NoneType"):
-            await producer.send_in_transaction("t", b"5", local=None)  # type: ignore[arg-type]
+            await producer.send_in_transaction("t", b"5", local=None)  # type: ignore[call-overload]
         assert bodies(running) == [b"1"]
 
 
@@ -334,7 +334,7 @@ async def test_a_name_server_that_is_away_is_asked_again(caplog: pytest.LogCaptu
 async def test_an_invalid_transaction_is_refused() -> None:
     async with producing() as (_, producer, pool_calls):
         with pytest.raises(UsageError, match="one message"):
-            producer.transaction([Message("t", b"1"), Message("t", b"2")])  # type: ignore[arg-type]
+            producer.transaction([Message("t", b"1"), Message("t", b"2")])  # type: ignore[call-overload]
         later = datetime(2040, 1, 1, tzinfo=UTC)
         for wish in ({"delay_level": 3}, {"delay": timedelta(seconds=5)}, {"deliver_at": later}):
             with pytest.raises(UsageError, match="cannot be delayed"):

@@ -22,6 +22,7 @@ from roquet.client import (
 )
 from roquet.client.consumer import Consumer
 from roquet.client.reading.handler_pool import AsyncMessageHandler
+from roquet.client.reading.message import M
 from roquet.model.subscription import ALL
 from roquet.model.topic import READ_WRITE
 from roquet.net.channel import Channel
@@ -93,7 +94,7 @@ async def send(running: Cluster, *bodies: bytes, **fields: Any) -> None:
         await producer.send_many([Message("t", body, **fields) for body in bodies])
 
 
-async def next_of(consumer: Consumer, timeout_ms: int = 60_000) -> ReceivedMessage:
+async def next_of(consumer: Consumer[M], timeout_ms: int = 60_000) -> M:
     """The next message, which has to come."""
     message = await consumer.next(timeout_ms)
     assert isinstance(message, ReceivedMessage)
@@ -101,7 +102,7 @@ async def next_of(consumer: Consumer, timeout_ms: int = 60_000) -> ReceivedMessa
 
 
 @asynccontextmanager
-async def handling(consumer: Consumer, handler: AsyncMessageHandler) -> AsyncIterator[None]:
+async def handling(consumer: Consumer[M], handler: AsyncMessageHandler[M]) -> AsyncIterator[None]:
     """Run a handler until the end of the block, and until its last call has ended."""
     task = asyncio.create_task(consumer.run(handler))
     yield

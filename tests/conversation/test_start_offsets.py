@@ -44,11 +44,11 @@ async def resize(running: Cluster, queues: int) -> None:
     await asyncio.sleep(1)
 
 
-async def bodies_of(*consumers: Consumer) -> list[bytes]:
+async def bodies_of(*consumers: Consumer[Any]) -> list[bytes]:
     """Everything that members get, acknowledged."""
     got = []
 
-    async def read(consumer: Consumer) -> None:
+    async def read(consumer: Consumer[Any]) -> None:
         while (message := await consumer.next(40_000)) is not None:
             got.append(message.body)
             await message.ack()

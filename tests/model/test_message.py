@@ -1,9 +1,11 @@
 import copy
 import pickle
+from typing import Any
 
 import msgspec
 import pytest
 
+from roquet.model.errors import UsageError
 from roquet.model.message import Message, StoredMessage
 
 
@@ -55,6 +57,16 @@ def test_the_id_that_the_producer_gave_comes_first() -> None:
     assert message.message_id == "7F0000010001"
     assert stored().message_id == stored().offset_message_id
     assert stored(UNIQ_KEY="").message_id == stored().offset_message_id
+
+
+@pytest.mark.parametrize("keys", ["A-17", ("A-17",), ["A-17"], iter(["A-17"])])
+def test_keys_are_one_text_or_any_sequence_of_them(keys: Any) -> None:
+    assert Message("orders", b"one", keys=keys).keys == ("A-17",)
+
+
+def test_keys_of_another_type_are_an_error_that_says_so() -> None:
+    with pytest.raises(UsageError, match="keys are a text or several, not 17"):
+        Message("orders", b"one", keys=17)  # type: ignore[arg-type]
 
 
 def test_the_tag_and_the_keys_are_properties() -> None:

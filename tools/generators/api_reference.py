@@ -33,11 +33,23 @@ CLIENT = {
     "client/popping/pop_batch.py": ["PoppedMessage"],
     "client/reading/request_reply.py": ["ReplyMessage"],
     "client/sending/selectors.py": ["KeyHash", "Chance", "MachineRoom"],
+    "client/sending/prepare.py": ["MessageFields"],
     "model/message.py": ["Message", "StoredMessage"],
     "model/queue.py": ["MessageQueue"],
     "model/results.py": ["SendReceipt", "SendStatus", "PullResult", "PullStatus"],
     "net/tls.py": ["Tls"],
+    "client/config.py": ["SpanProvider"],
 }
+FUNCTIONS = {
+    "client/reading/handler_pool.py": "MessageHandler",
+    "client/config.py": "Selector",
+    "rules/allocate/assignment.py": "Strategy",
+    "client/rebalance/listeners.py": "RebalanceListener",
+    "client/transaction_check.py": "TransactionCheck",
+    "client/transaction.py": "LocalTransaction",
+}
+"""Types of the functions that users give, and where they are defined."""
+
 SETTINGS = ["ClientConfig", "ProducerConfig", "ConsumerConfig"]
 
 ADMIN = [
@@ -45,12 +57,18 @@ ADMIN = [
     "replicas", "controllers", "elect", "retire",
 ]  # fmt: skip
 
+ADMIN_PLAIN = {"candidate", "parse_permission", "permission_text", "problems"}
+"""Functions of `ADMIN` that users call without `await`; the others without are helpers."""
+
 TESTING = {
     "testing/plugin.py": ["roquet_cluster", "roquet_session_cluster"],
     "testing/cluster.py": ["cluster", "Cluster", "BlockingCluster"],
     "testing/clock.py": ["VirtualClock", "run", "in_virtual_time", "this_loop"],
     "testing/strategies.py": None,
 }
+
+PLAIN_BASES = ("Struct", "Enum", "CheckedConfig", "Generic", "TypedDict", "Protocol")
+"""Base classes that say nothing to readers."""
 
 ADVICE = {
     "RoquetError": ("", "Catch it to catch everything below."),
@@ -78,6 +96,9 @@ ADVICE = {
 CLIENT_HEAD = """
 `from roquet.client import …`; without async the same classes and methods are in
 `roquet.client.blocking`, each call without `await`. Errors have [a page](errors.md).
+
+All of it is typed, and pyright (Pylance) and mypy check it in their strict modes: misspelt settings
+and fields, a handler of another consumer's message, a missing `await`.
 
 Of the packages that `pip install roquet` brings (69 MB: zstandard 24, uvloop 14, pygments 10,
 pydantic 10, lz4 6, rich 3) the client needs msgspec (1 MB) alone. It takes uvloop when it is there,
@@ -142,8 +163,8 @@ def definitions(path: str) -> dict[str, ast.stmt]:
 def signature(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str, *, bound: bool) -> str:
     """A function as it is called, with types and defaults."""
     arguments = node.args
-    if bound and arguments.args:
-        arguments.args = arguments.args[1:]
+    if bound:
+        (arguments.posonlyargs or arguments.args)[:1] = []
     start = "await " if isinstance(node, ast.AsyncFunctionDef) and not is_generator(node) else ""
     result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
     return f"{start}{name}({ast.unparse(arguments)}){result}"
@@ -234,24 +255,28 @@ def class_page(node: ast.ClassDef) -> str:
     bases = ", ".join(ast.unparse(base) for base in node.bases)
     shown = f"\n### {node.name}\n\n```text\n{head.removesuffix(' -> None')}\n```\n\n"
     shown += text_of(node) + "\n"
-    if bases and not any(one in bases for one in ("Struct", "Enum", "CheckedConfig")):
+    if bases and not any(one in bases for one in PLAIN_BASES):
         shown += f"\nIt is a {code(bases)}.\n"
     values = ((code(n), code(k), code(d), text) for n, k, d, text in fields(node))
     shown += table("| field | type | default | meaning |", values)
+    overloads: list[str] = []
     for method in methods:
-        if not method.name.startswith("_"):
-            shown += method_text(method)
+        if "overload" in decorators(method):
+            overloads.append(signature(method, method.name, bound=True))
+        elif not method.name.startswith("_"):
+            shown += method_text(method, overloads)
+            overloads = []
     return shown
 
 
-def method_text(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """A method, or a property."""
+def method_text(node: ast.FunctionDef | ast.AsyncFunctionDef, overloads: list[str]) -> str:
+    """A method, as each of its overloads if it has any; or a property."""
     if "property" in decorators(node):
         result = ast.unparse(node.returns) if node.returns else ""
         return f"\n#### {node.name}: {code(result)}\n\n{text_of(node)}\n"
     if any(name.endswith(".setter") for name in decorators(node)):
         return ""
-    shown = signature(node, node.name, bound=True)
+    shown = "\n".join(overloads or [signature(node, node.name, bound=True)])
     return f"\n#### {node.name}\n\n```text\n{shown}\n```\n\n{text_of(node)}\n"
 
 
@@ -261,6 +286,12 @@ def function_page(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
         return f"\n### {node.name}\n\nA pytest fixture. {text_of(node)}\n"
     shown = signature(node, node.name, bound=False)
     return f"\n### {node.name}\n\n```text\n{shown}\n```\n\n{text_of(node)}\n"
+
+
+def is_for_operators(node: ast.stmt) -> bool:
+    """Whether a class or function of the admin package is for users: no helper of others."""
+    kinds = ast.ClassDef | ast.AsyncFunctionDef
+    return isinstance(node, kinds) or getattr(node, "name", "") in ADMIN_PLAIN
 
 
 def page_of(path: str, names: list[str] | None) -> str:
@@ -289,15 +320,23 @@ def client() -> str:
         shown += f"\n### {name}\n\n{text_of(node)}\n"
         shown += table("| setting | type | default | meaning |", values)
     shown += "\n## Classes\n"
-    return shown + "".join(page_of(path, names) for path, names in CLIENT.items())
+    shown += "".join(page_of(path, names) for path, names in CLIENT.items())
+    shown += "\n## Functions that you give\n"
+    for path, name in FUNCTIONS.items():
+        kind, text = constants(path)[name]
+        shown += f"\n### {name}\n\n```text\n{kind}\n```\n\n{text}\n"
+    return shown
 
 
 def admin() -> str:
     """The page of what operators ask."""
     shown = f"# Admin\n\n{GENERATED}{ADMIN_HEAD}"
     for module in ADMIN:
-        first = (ast.get_docstring(tree_of(f"admin/{module}.py")) or "").splitlines()[0]
-        shown += f"\n## roquet.admin.{module}\n\n{first}\n" + page_of(f"admin/{module}.py", None)
+        path = f"admin/{module}.py"
+        first = (ast.get_docstring(tree_of(path)) or "").splitlines()[0]
+        public = {n: node for n, node in definitions(path).items() if not n.startswith("_")}
+        names = [n for n, node in public.items() if n != "outcomes" and is_for_operators(node)]
+        shown += f"\n## roquet.admin.{module}\n\n{first}\n" + page_of(path, names)
     return shown
 
 

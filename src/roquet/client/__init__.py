@@ -14,17 +14,33 @@
 Each line imports only from those below it; a contract in pyproject.toml checks that.
 """
 
-from roquet.client.config import ClientConfig, ConsumeFrom, ConsumerConfig, ProducerConfig
+from roquet.client.config import (
+    ClientConfig,
+    ConsumeFrom,
+    ConsumerConfig,
+    ProducerConfig,
+    Selector,
+    SpanProvider,
+)
 from roquet.client.pop import PopConsumer
 from roquet.client.popping.pop_batch import PoppedMessage
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
 from roquet.client.push import PushConsumer
+from roquet.client.reading.handler_pool import MessageHandler
 from roquet.client.reading.message import ReceivedMessage
 from roquet.client.reading.request_reply import ReplyMessage
+from roquet.client.rebalance.listeners import RebalanceListener
+from roquet.client.sending.prepare import MessageFields
 from roquet.client.sending.selectors import Chance, KeyHash, MachineRoom
-from roquet.client.transaction import Transaction, TransactionProducer, TransactionReceipt
-from roquet.client.transaction_check import TransactionState
+from roquet.client.sending.send_many import SendMany
+from roquet.client.transaction import (
+    LocalTransaction,
+    Transaction,
+    TransactionProducer,
+    TransactionReceipt,
+)
+from roquet.client.transaction_check import TransactionCheck, TransactionState
 from roquet.model.errors import (
     CallError,
     CallRefused,
@@ -44,6 +60,7 @@ from roquet.model.queue import MessageQueue
 from roquet.model.results import PullResult, PullStatus, SendReceipt, SendStatus
 from roquet.model.subscription import MessageModel
 from roquet.net.tls import Tls
+from roquet.rules.allocate import Strategy
 from roquet.rules.replication.read_from import ReadFrom
 from roquet.wire.records.compression import Compression
 
@@ -61,8 +78,11 @@ __all__ = [
     "ConsumerConfig",
     "FieldError",
     "KeyHash",
+    "LocalTransaction",
     "MachineRoom",
     "Message",
+    "MessageFields",
+    "MessageHandler",
     "MessageIllegal",
     "MessageModel",
     "MessageQueue",
@@ -75,16 +95,22 @@ __all__ = [
     "PullStatus",
     "PushConsumer",
     "ReadFrom",
+    "RebalanceListener",
     "ReceivedMessage",
     "RecordError",
     "RemoteProtocolError",
     "ReplyMessage",
     "RoquetError",
+    "Selector",
+    "SendMany",
     "SendReceipt",
     "SendStatus",
+    "SpanProvider",
     "StoredMessage",
+    "Strategy",
     "Tls",
     "Transaction",
+    "TransactionCheck",
     "TransactionProducer",
     "TransactionReceipt",
     "TransactionState",

@@ -10,10 +10,22 @@ them.
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from types import MappingProxyType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from roquet.client import pop, push
 from roquet.client import producer as sending
@@ -27,7 +39,7 @@ from roquet.client.popping.pop_batch import PoppedMessage as AsyncPoppedMessage
 from roquet.client.pull import POLL_COUNT
 from roquet.client.reading.handler_pool import AsyncMessageHandler
 from roquet.client.reading.handler_result import ALREADY_SETTLED
-from roquet.client.reading.message import InboundMessage
+from roquet.client.reading.message import InboundMessage, give_up, retry_later, settle
 from roquet.client.reading.message import ReceivedMessage as AsyncReceivedMessage
 from roquet.client.rebalance.listeners import RebalanceListener
 from roquet.client.sending.delivery import RoundRobin
@@ -65,6 +77,7 @@ __all__ = [
     "ConsumerConfig",
     "FieldError",
     "Message",
+    "MessageHandler",
     "MessageIllegal",
     "PopConsumer",
     "PoppedMessage",
@@ -83,8 +96,8 @@ __all__ = [
 
 T = TypeVar("T")
 P = ParamSpec("P")
-A = TypeVar("A", bound=sending.Producer | Consumer)
-C = TypeVar("C", bound=Consumer)
+A = TypeVar("A", bound=sending.Producer | Consumer[Any])
+C = TypeVar("C", bound=Consumer[Any])
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -97,25 +110,24 @@ class ReceivedMessage(InboundMessage):
         self._message = message
         self._thread = thread
         self._loop = thread.loop
-        self.was_settled = False
-        """Whether one of the methods below has settled the message."""
 
     def ack(self) -> None:
         """Acknowledge the message: it never comes again once the offset is committed."""
-        self.was_settled = True
-        self._loop.call_soon_threadsafe(self._message.settle)
+        self._settle(settle)
 
     def nack(self, delay_ms: int | None = None) -> None:
         """Let the message come again after a pause, which by default grows with each retry."""
         if delay_ms is not None and delay_ms < 0:
             raise UsageError(f"a message cannot come again after {delay_ms} ms")
-        self.was_settled = True
-        self._loop.call_soon_threadsafe(self._message.fail, delay_ms)
+        self._settle(retry_later, delay_ms)
 
     def dead_letter(self) -> None:
         """Move the message to the group's dead letters, topic `%DLQ%` and the group's name."""
-        self.was_settled = True
-        self._loop.call_soon_threadsafe(self._message.give_up)
+        self._settle(give_up)
+
+    def _settle(self, function: Callable[..., None], *arguments: int | None) -> None:
+        self._is_settled = True
+        self._loop.call_soon_threadsafe(function, self._message, *arguments)
 
     def reply(self, body: bytes, *, properties: Mapping[str, str] = _NONE) -> bool:
         """Answer a request; return False when its producer has gone or waits no more."""
@@ -133,10 +145,12 @@ class ReceivedMessage(InboundMessage):
 
 
 M = TypeVar("M", bound=ReceivedMessage)
+AsyncM = TypeVar("AsyncM", bound=AsyncReceivedMessage)
 S = TypeVar("S", bound=push.PushConsumer | pop.PopConsumer)
 R = TypeVar("R", bound=push.PushConsumer | pulling.PullConsumer)
 
-BlockingHandler = Callable[[M], object]
+MessageHandler: TypeAlias = Callable[[M], object]
+"""A user's function of a message: a return acknowledges the message, an exception fails it."""
 
 
 def _waiting(
@@ -171,6 +185,7 @@ def _plain(twin: Callable[P, T]) -> Callable[P, T]:
     """Let a twin be no coroutine function for those who look at what it wraps."""
     function = cast("Any", twin)
     function.__signature__ = inspect.signature(twin)
+    function.__module__ = __name__
     del function.__wrapped__
     return twin
 
@@ -220,6 +235,21 @@ class Producer(_Client[sending.Producer]):
     recall = _waiting(sending.Producer.recall)
     request = _waiting(sending.Producer.request)
 
+    @overload
+    def send(
+        self, message: Message, *, selector: Selector | None = None, timeout_ms: int | None = None
+    ) -> SendReceipt: ...
+    @overload
+    def send(
+        self,
+        topic: str,
+        /,
+        body: bytes,
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> SendReceipt: ...
     def send(
         self,
         message: Message | str,
@@ -229,12 +259,13 @@ class Producer(_Client[sending.Producer]):
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> SendReceipt:
-        """Send one message and return when the broker has stored it.
+        """Send one message, a `Message` or its parts, and return when the broker has stored it.
 
-        A selector is called on the event loop's thread.
+        The parts are a topic, a body, and as keywords tag, keys, order_key, properties, flag,
+        delay_level, delay, deliver_at. A selector is called on the event loop's thread.
         """
         return self._thread.wait(
-            self._client.send_in_turn(
+            self._client._send_in_turn(
                 self._turn(), build_message(message, body, fields), selector, timeout_ms
             )
         )
@@ -242,7 +273,7 @@ class Producer(_Client[sending.Producer]):
     def _turn(self) -> RoundRobin:
         turn: RoundRobin | None = getattr(self._caller, "turn", None)
         if turn is None:
-            turn = self._caller.turn = self._client.new_round_robin()
+            turn = self._caller.turn = self._client._new_round_robin()
         return turn
 
     def send_many(
@@ -288,6 +319,21 @@ class TransactionProducer(Producer):
 
     send_in_transaction = _waiting(transacting.TransactionProducer.send_in_transaction)
 
+    @overload
+    def transaction(
+        self, message: Message, *, selector: Selector | None = None, timeout_ms: int | None = None
+    ) -> AbstractContextManager[transacting.Transaction]: ...
+    @overload
+    def transaction(
+        self,
+        topic: str,
+        /,
+        body: bytes,
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> AbstractContextManager[transacting.Transaction]: ...
     @contextmanager
     def transaction(
         self,
@@ -313,7 +359,7 @@ class TransactionProducer(Producer):
     _begin = _calling(transacting.TransactionProducer.transaction)
 
 
-class _Consumer(_Client[C], Generic[C, M]):
+class _Consumer(_Client[C], Generic[C, M, AsyncM]):
     """Methods of all blocking consumers; see `roquet.client.consumer`."""
 
     _message_class: type[M]
@@ -362,7 +408,7 @@ class _Consumer(_Client[C], Generic[C, M]):
             self._signals.close()
 
     def _signalled(self) -> None:
-        self._thread.loop.call_soon_threadsafe(self._client.finish)
+        self._thread.loop.call_soon_threadsafe(self._client._finish)
 
     def _end_program(self) -> None:
         """End the main thread, as the signal would have done by default."""
@@ -398,7 +444,7 @@ class _Consumer(_Client[C], Generic[C, M]):
             yield message
         self._signals.raise_if_interrupted()
 
-    def run(self, handler: BlockingHandler[M] | AsyncMessageHandler) -> None:
+    def run(self, handler: MessageHandler[M] | AsyncMessageHandler[AsyncM]) -> None:
         """Call a function with every message until `stop`, `close`, SIGTERM or Ctrl-C.
 
         A plain `def` is called in threads, an `async def` on the event loop's own thread. Running
@@ -406,20 +452,20 @@ class _Consumer(_Client[C], Generic[C, M]):
         raises KeyboardInterrupt.
         """
         self._signals.note_reader()
-        plain = cast("BlockingHandler[M]", handler)
+        plain = cast("MessageHandler[M]", handler)
 
         def handle(message: InboundMessage) -> object:
             wrapped = self._message_class(message, self._thread)
             result = plain(wrapped)
-            return ALREADY_SETTLED if result is None and wrapped.was_settled else result
+            return ALREADY_SETTLED if result is None and wrapped.is_settled else result
 
         is_async = inspect.iscoroutinefunction(handler)
-        called = cast("AsyncMessageHandler", handler) if is_async else handle
+        called = cast("AsyncMessageHandler[AsyncM]", handler) if is_async else handle
         self._thread.wait(self._client.run(called))
         self._signals.raise_if_interrupted()
 
 
-class _Subscriber(_Consumer[S, M]):
+class _Subscriber(_Consumer[S, M, AsyncM]):
     """Subscriptions of push and pop consumers."""
 
     _kind: Callable[..., S]
@@ -440,7 +486,7 @@ class _Subscriber(_Consumer[S, M]):
     unsubscribe = _calling(push.PushConsumer.unsubscribe)
 
 
-class _Rebalanced(_Consumer[R, M]):
+class _Rebalanced(_Consumer[R, ReceivedMessage, AsyncReceivedMessage]):
     """Rebalance listeners of push and pull consumers."""
 
     def on_assigned(self, listener: RebalanceListener) -> None:
@@ -457,7 +503,8 @@ class _Rebalanced(_Consumer[R, M]):
 
 
 class PushConsumer(
-    _Subscriber[push.PushConsumer, ReceivedMessage], _Rebalanced[push.PushConsumer, ReceivedMessage]
+    _Subscriber[push.PushConsumer, ReceivedMessage, AsyncReceivedMessage],
+    _Rebalanced[push.PushConsumer],
 ):
     """A member of a group that shares all queues of its topics."""
 
@@ -465,7 +512,7 @@ class PushConsumer(
     _message_class = ReceivedMessage
 
 
-class PullConsumer(_Rebalanced[pulling.PullConsumer, ReceivedMessage]):
+class PullConsumer(_Rebalanced[pulling.PullConsumer]):
     """Reads the queues that you name, from offsets that you choose."""
 
     _message_class = ReceivedMessage
@@ -500,13 +547,19 @@ class PullConsumer(_Rebalanced[pulling.PullConsumer, ReceivedMessage]):
 class PoppedMessage(ReceivedMessage):
     """A message taken for a limited time; see `roquet.client.PoppedMessage`."""
 
+    _message: AsyncPoppedMessage
+
     def extend(self, invisible_ms: int) -> None:
         """Keep the message for this long from now; CallRefused when its time has passed already."""
-        message = cast("AsyncPoppedMessage", self._message)
-        self._thread.wait(message.extend(invisible_ms))
+        self._thread.wait(self._message.extend(invisible_ms))
+
+    @property
+    def first_popped_ms(self) -> int:
+        """Time of the first pop, by the broker's clock."""
+        return self._message.first_popped_ms
 
 
-class PopConsumer(_Subscriber[pop.PopConsumer, PoppedMessage]):
+class PopConsumer(_Subscriber[pop.PopConsumer, PoppedMessage, AsyncPoppedMessage]):
     """A member of a group that takes messages from any queue, as many as it can handle."""
 
     _kind = pop.PopConsumer

@@ -295,47 +295,47 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
         super().__post_init__()
         check_least(self, CONSUMER_MINIMUMS)
 
-    def check(self) -> None:
-        """Raise ConfigError for combinations that cannot work."""
-        if self.message_model is MessageModel.LITE_SELECTIVE:
-            raise ConfigError("message_model: only CLUSTERING and BROADCASTING are supported")
-        strategy = self.find_strategy()
-        if isinstance(strategy, MachineRoomStrategy) and not strategy.rooms:
-            raise ConfigError("strategy: MACHINE_ROOM needs at least one room")
 
-    @property
-    def limits(self) -> FlowLimits:
-        """Flow control limits of one queue."""
-        return FlowLimits(
-            count=self.in_flight_max,
-            size=self.in_flight_bytes_max,
-            span=None if self.ordered else self.in_flight_span_max,
-        )
+def check_consumption(config: ConsumerConfig) -> None:
+    """Raise ConfigError for combinations that cannot work."""
+    if config.message_model is MessageModel.LITE_SELECTIVE:
+        raise ConfigError("message_model: only CLUSTERING and BROADCASTING are supported")
+    strategy = find_strategy(config.strategy)
+    if isinstance(strategy, MachineRoomStrategy) and not strategy.rooms:
+        raise ConfigError("strategy: MACHINE_ROOM needs at least one room")
 
-    @property
-    def broker_strategy(self) -> str | None:
-        """The strategy's name if only brokers can compute it, else None."""
-        name = self.strategy
-        return name if isinstance(name, str) and name in BROKER_DECIDED else None
 
-    @property
-    def strategy_name(self) -> str:
-        """The strategy's name as operators see it."""
-        return self.strategy if isinstance(self.strategy, str) else name_of(self.strategy)
+def flow_limits(config: ConsumerConfig) -> FlowLimits:
+    """Flow control limits of one queue."""
+    return FlowLimits(
+        count=config.in_flight_max,
+        size=config.in_flight_bytes_max,
+        span=None if config.ordered else config.in_flight_span_max,
+    )
 
-    def find_strategy(self) -> Strategy | None:
-        """The strategy's function; None when brokers allocate. ConfigError for an unknown name."""
-        name = self.strategy
-        if not isinstance(name, str):
-            if not callable(name):
-                raise ConfigError(f"strategy: a name or a function, not {type(name).__name__}")
-            return name
-        if name in BROKER_DECIDED:
-            return None
-        if name not in STRATEGIES:
-            known = ", ".join([*STRATEGIES, *sorted(BROKER_DECIDED)])
-            raise ConfigError(f"strategy: {name!r} is unknown; known are {known}")
-        return STRATEGIES[name]
+
+def broker_strategy(strategy: str | Strategy) -> str | None:
+    """The strategy's name if only brokers can compute it, else None."""
+    return strategy if isinstance(strategy, str) and strategy in BROKER_DECIDED else None
+
+
+def strategy_name(strategy: str | Strategy) -> str:
+    """The strategy's name as operators see it."""
+    return strategy if isinstance(strategy, str) else name_of(strategy)
+
+
+def find_strategy(strategy: str | Strategy) -> Strategy | None:
+    """The strategy's function; None when brokers allocate. ConfigError for an unknown name."""
+    if not isinstance(strategy, str):
+        if not callable(strategy):
+            raise ConfigError(f"strategy: a name or a function, not {type(strategy).__name__}")
+        return strategy
+    if strategy in BROKER_DECIDED:
+        return None
+    if strategy not in STRATEGIES:
+        known = ", ".join([*STRATEGIES, *sorted(BROKER_DECIDED)])
+        raise ConfigError(f"strategy: {strategy!r} is unknown; known are {known}")
+    return STRATEGIES[strategy]
 
 
 C = TypeVar("C", bound=ClientConfig)

@@ -4,9 +4,9 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Self
+from typing import Any, Final, Generic, Self
 
-from roquet.client.config import ConsumerConfig
+from roquet.client.config import ConsumerConfig, check_consumption, strategy_name
 from roquet.client.connection import open_consumers
 from roquet.client.connection.background import cancel_and_wait
 from roquet.client.connection.session import Session
@@ -16,7 +16,7 @@ from roquet.client.reading.graceful_stop import GracefulStop
 from roquet.client.reading.handler_pool import MessageHandler, create_pool
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.local_offsets import LocalOffsets, offsets_folder
-from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.message import M, ReceivedMessage, retry_later
 from roquet.client.reading.offsets import GroupOffsets
 from roquet.client.reading.pull_request import Puller, SubscriptionFilter
 from roquet.client.reading.queue_reader import QueueReader, ReaderContext
@@ -41,12 +41,12 @@ FETCH_TIMEOUT_MS: Final = 5_000
 """Default timeout of a fetch, that of Java's poll."""
 
 
-class Consumer:
+class Consumer(Generic[M]):
     """A member of a group that reads queues and hands out their messages.
 
     Four methods read: `fetch` returns a list, `next` one message, `messages` iterates without end,
     `run` calls a function. A message that is not acknowledged holds back its queue's offset and
-    comes again.
+    comes again. `M` is the class of the messages: ReceivedMessage, or PoppedMessage in PopConsumer.
     """
 
     _consume_type: ConsumeType
@@ -61,7 +61,7 @@ class Consumer:
         group = wrap(config.namespace, group)
         if not can_users_join(check_group(group)) and group != self._own_group:
             raise UsageError(f"group {group} is the system's own: choose another name")
-        config.check()
+        check_consumption(config)
         self.group = group
         self._config = config
         self._session = Session(namesrv, config)
@@ -70,11 +70,12 @@ class Consumer:
         self._offsets = self._find_offsets()
         saves = self._saves_progress and not self._is_broadcast
         self._puller = Puller(self._session, config, group, saves_progress=saves)
-        self._inbox = Inbox()
+        inbox: Inbox[Any] = Inbox()
+        self._inbox: Inbox[M] = inbox
         self._failures = self._find_failures()
         replies = ReplySender(self._session, config, group)
         context = ReaderContext(
-            self._inbox, self._puller, self._failures, self._session.background, replies,
+            inbox, self._puller, self._failures, self._session.background, replies,
             spans=self._session.spans,
         )  # fmt: skip
         self._assigned_queues = AssignedQueues(context, self._offsets, config)
@@ -191,7 +192,7 @@ class Consumer:
             with suppress(RuntimeError):  # the loop is closed: nothing is left to stop
                 self._loop.call_soon_threadsafe(self._inbox.close)
 
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """Stop, and give handlers `close_timeout_ms` to end; called on the event loop's thread."""
         self._graceful_stop.finish()
 
@@ -260,7 +261,7 @@ class Consumer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def next(self, timeout_ms: int | None = None) -> ReceivedMessage | None:
+    async def next(self, timeout_ms: int | None = None) -> M | None:
         """Return the next message; None after the timeout, or when the consumer is closed."""
         if (message := await self._next(timeout_ms)) is None:
             self._graceful_stop.signals.note_empty_read()
@@ -279,7 +280,7 @@ class Consumer:
                 " `subscribe` (a PullConsumer may `assign` queues)", self.group,
             )  # fmt: skip
 
-    async def _next(self, timeout_ms: int | None) -> ReceivedMessage | None:
+    async def _next(self, timeout_ms: int | None) -> M | None:
         self._begin_reading()
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
@@ -287,14 +288,12 @@ class Consumer:
         except TimeoutError:
             return None
 
-    async def fetch(
-        self, count: int, timeout_ms: int = FETCH_TIMEOUT_MS
-    ) -> Sequence[ReceivedMessage]:
+    async def fetch(self, count: int, timeout_ms: int = FETCH_TIMEOUT_MS) -> Sequence[M]:
         """Return up to `count` messages; fewer after the timeout."""
         self._session.check()
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + timeout_ms
-        messages: list[ReceivedMessage] = []
+        messages: list[M] = []
         try:
             while len(messages) < count:
                 left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
@@ -309,22 +308,22 @@ class Consumer:
             self._graceful_stop.signals.note_empty_read()
         return messages
 
-    def _put_back(self, messages: Sequence[ReceivedMessage]) -> None:
+    def _put_back(self, messages: Sequence[M]) -> None:
         """Put messages that were taken but not returned back to the front."""
         for message in reversed(messages):
             if message.is_held:
                 self._inbox.put_first(message)
             else:
-                message.fail()
+                retry_later(message)
 
-    async def messages(self) -> AsyncIterator[ReceivedMessage]:
+    async def messages(self) -> AsyncIterator[M]:
         """Iterate over messages until `stop`, `close`, SIGTERM or Ctrl-C."""
         self._begin_reading()
         while (message := self._inbox.pop() or await self._inbox.take()) is not None:
             yield message
         self._graceful_stop.signals.raise_if_interrupted()
 
-    async def run(self, handler: MessageHandler) -> None:
+    async def run(self, handler: MessageHandler[M]) -> None:
         """Call a function with every message until `stop`, `close`, SIGTERM or Ctrl-C.
 
         When the function returns, the message is acknowledged; when it raises, the message comes
@@ -409,7 +408,7 @@ class Consumer:
         return HeartbeatData(client_id=self.client_id, consumer_data_set=[data])
 
 
-class RebalancedConsumer(Consumer):
+class RebalancedConsumer(Consumer[ReceivedMessage]):
     """A consumer whose queues are allocated by its group's rebalance."""
 
     _is_sharing = True
@@ -433,7 +432,7 @@ class RebalancedConsumer(Consumer):
 
     def _strategy_name(self) -> str | None:
         is_shared = self._is_sharing and not self._is_broadcast
-        return self._config.strategy_name if is_shared else None
+        return strategy_name(self._config.strategy) if is_shared else None
 
     def on_assigned(self, listener: RebalanceListener) -> None:
         """Call a function with newly assigned queues, before they are read."""

@@ -9,7 +9,7 @@ from roquet.client.connection.background import ErrorLogThrottle, Wakeup
 from roquet.client.consumer import Consumer
 from roquet.client.operator.broker_requests import DirectPoppedMessage
 from roquet.client.popping.acks import PopAcks
-from roquet.client.popping.pop_batch import PopTarget
+from roquet.client.popping.pop_batch import PoppedMessage, PopTarget
 from roquet.client.popping.pop_loop import ANY_QUEUE, PopLoop
 from roquet.client.popping.prefetch_buffer import PrefetchBuffer
 from roquet.client.reading.pull_request import check_filters, subscribed_ms
@@ -25,7 +25,7 @@ SEARCH_MS: Final = 1_000
 _DEFAULTS: Final = ConsumerConfig()
 
 
-class PopConsumer(Consumer):
+class PopConsumer(Consumer[PoppedMessage]):
     """A member of a group that takes messages from any queue, as many as it can handle.
 
         async with PopConsumer("127.0.0.1:9876", group="billing", topic="orders") as consumer:

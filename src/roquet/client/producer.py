@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterable, Iterable, Sequence
-from typing import Final, Self, Unpack
+from typing import Final, Self, Unpack, overload
 
 from roquet.client.config import ProducerConfig, Selector, config_or_default
 from roquet.client.connection.session import Session
@@ -75,7 +75,7 @@ class Producer:
         self._delivery.on_stored = self._tracer.sent if self._tracer is not None else None
         self._key_order = KeyOrder(config.clock)
         self._requests = PendingRequests(self._session, config)
-        self._turn = self.new_round_robin()
+        self._turn = self._new_round_robin()
 
     @property
     def client_id(self) -> str:
@@ -141,6 +141,21 @@ class Producer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    @overload
+    async def send(
+        self, message: Message, *, selector: Selector | None = None, timeout_ms: int | None = None
+    ) -> SendReceipt: ...
+    @overload
+    async def send(
+        self,
+        topic: str,
+        /,
+        body: bytes,
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> SendReceipt: ...
     async def send(
         self,
         message: Message | str,
@@ -152,6 +167,9 @@ class Producer:
     ) -> SendReceipt:
         """Send one message, a `Message` or its parts, and return when the broker has stored it.
 
+        The parts are a topic, a body, and as keywords tag, keys, order_key, properties, flag,
+        delay_level, delay, deliver_at.
+
         Messages with the same order key go to one queue, one after the other. Otherwise `selector`
         chooses the queue, and its messages for that queue also go one after the other, unless the
         selector spreads. A failed send is retried on another broker, up to `retry_times` and within
@@ -160,7 +178,7 @@ class Producer:
         prepared = self._prepare(build_message(message, body, fields), selector)
         return await self._deliver(self._turn, prepared, self._delivery.deadline_ms(timeout_ms))
 
-    async def send_in_turn(
+    async def _send_in_turn(
         self, turn: RoundRobin, message: Message, selector: Selector | None, timeout_ms: int | None
     ) -> SendReceipt:
         """Send one message with a round-robin position of the caller's own, as each thread has."""
@@ -207,6 +225,21 @@ class Producer:
         finally:
             self._key_order.release(key, ticket)
 
+    @overload
+    async def request(
+        self, message: Message, *, selector: Selector | None = None, timeout_ms: int | None = None
+    ) -> ReplyMessage: ...
+    @overload
+    async def request(
+        self,
+        topic: str,
+        /,
+        body: bytes,
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> ReplyMessage: ...
     async def request(
         self,
         message: Message | str,
@@ -263,10 +296,22 @@ class Producer:
             self._tracer.recalled(topic, message_id)
         return message_id
 
-    def new_round_robin(self) -> RoundRobin:
+    def _new_round_robin(self) -> RoundRobin:
         """A round-robin position of its own, starting at a random queue."""
         return self._delivery.new_round_robin()
 
+    @overload
+    async def send_oneway(self, message: Message, *, selector: Selector | None = None) -> None: ...
+    @overload
+    async def send_oneway(
+        self,
+        topic: str,
+        /,
+        body: bytes,
+        *,
+        selector: Selector | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> None: ...
     async def send_oneway(
         self,
         message: Message | str,

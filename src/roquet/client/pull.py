@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from roquet.client.config import ConsumerConfig, config_or_default
 from roquet.client.connection.routes import SEARCH_PAUSE_MS
 from roquet.client.consumer import FETCH_TIMEOUT_MS, RebalancedConsumer
-from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.message import ReceivedMessage, settle
 from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
 from roquet.client.spans.message_attributes import MessageRequest
 from roquet.model.errors import CallError, RecordError, UsageError
@@ -270,7 +270,7 @@ class PullConsumer(RebalancedConsumer):
     def _settle_polled(self) -> None:
         polled, self._polled = self._polled, ()
         for message in polled:
-            message.settle()
+            settle(message)
 
     async def _ensure_route(self, queue: MessageQueue) -> None:
         self._session.check()

@@ -13,11 +13,8 @@ from roquet.client.reading.retry import (
     RetrySender,
     drop_failed,
 )
-from roquet.client.rebalance.listeners import RebalanceListener
 from roquet.model.names import retry_topic
 from roquet.model.subscription import ALL, ConsumeType
-
-__all__ = ["PushConsumer", "RebalanceListener"]
 
 _DEFAULTS: Final = ConsumerConfig()
 

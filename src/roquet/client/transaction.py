@@ -12,7 +12,7 @@ producer of its group. The check looks up whether the work was done and answers.
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final, Self, TypeAlias, Unpack
+from typing import Final, Self, TypeAlias, Unpack, overload
 
 import msgspec
 
@@ -75,7 +75,7 @@ class Transaction:
         self, producer: "TransactionProducer", prepared: PreparedMessage, timeout_ms: int | None
     ) -> None:
         self._producer = producer
-        self.prepared = prepared
+        self._prepared = prepared
         self._timeout_ms = timeout_ms
         self._receipt: SendReceipt | None = None
         self.state = TransactionState.COMMIT
@@ -84,12 +84,12 @@ class Transaction:
     @property
     def message_id(self) -> str:
         """The id that consumers and checks see; also the id of the transaction."""
-        return self.prepared.message_id
+        return self._prepared.message_id
 
     @property
     def topic(self) -> str:
         """The message's topic."""
-        return self.prepared.topic
+        return self._prepared.topic
 
     @property
     def receipt(self) -> SendReceipt:
@@ -109,16 +109,16 @@ class Transaction:
     async def __aenter__(self) -> Self:
         if self._receipt is not None:
             raise UsageError("a transaction is used once: make a new one")
-        self._receipt = await self._producer.begin(self.prepared, self._timeout_ms)
+        self._receipt = await self._producer._begin(self._prepared, self._timeout_ms)
         return self
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None:
-            await self._producer.end(self)
+            await self._producer._end(self)
             return
         if self.state is TransactionState.COMMIT:
             self.state = TransactionState.ROLLBACK
-        await self._producer.end_quietly(self)
+        await self._producer._end_quietly(self)
 
 
 class TransactionProducer(Producer):
@@ -173,6 +173,21 @@ class TransactionProducer(Producer):
         self._checking.close()
         await super().close()
 
+    @overload
+    def transaction(
+        self, message: Message, *, selector: Selector | None = None, timeout_ms: int | None = None
+    ) -> Transaction: ...
+    @overload
+    def transaction(
+        self,
+        topic: str,
+        /,
+        body: bytes,
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> Transaction: ...
     def transaction(
         self,
         message: Message | str,
@@ -200,6 +215,21 @@ class TransactionProducer(Producer):
             prepared = with_create_span(spans, prepared)
         return Transaction(self, prepared, timeout_ms)
 
+    @overload
+    async def send_in_transaction(
+        self, message: Message, *, local: LocalTransaction, timeout_ms: int | None = None
+    ) -> TransactionReceipt: ...
+    @overload
+    async def send_in_transaction(
+        self,
+        topic: str,
+        /,
+        body: bytes,
+        *,
+        local: LocalTransaction,
+        timeout_ms: int | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> TransactionReceipt: ...
     async def send_in_transaction(
         self,
         message: Message | str,
@@ -215,14 +245,14 @@ class TransactionProducer(Producer):
         """
         if not callable(local):
             raise UsageError(f"local is a function, not {type(local).__name__}")
-        transaction = self.transaction(message, body, timeout_ms=timeout_ms, **fields)
+        transaction = self.transaction(build_message(message, body, fields), timeout_ms=timeout_ms)
         async with transaction as tx:
             tx.state = to_transaction_state(await call_user_function(local, tx), tx.message_id)
         return TransactionReceipt(transaction.receipt, transaction.state)
 
     # -- begin and end -----------------------------------------------------------------------
 
-    async def begin(self, prepared: PreparedMessage, timeout_ms: int | None) -> SendReceipt:
+    async def _begin(self, prepared: PreparedMessage, timeout_ms: int | None) -> SendReceipt:
         """Store a half message as durably as its broker promises, or raise."""
         with self._delivery.outstanding.current:
             deadline_ms = self._delivery.deadline_ms(timeout_ms)
@@ -262,17 +292,17 @@ class TransactionProducer(Producer):
             left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
             await clock.sleep(min(next(pauses_ms), left_ms))
 
-    async def end(self, transaction: Transaction) -> None:
+    async def _end(self, transaction: Transaction) -> None:
         """Tell the broker a transaction's state; CallRefused if the message cannot be delivered."""
         if transaction.state is TransactionState.UNKNOWN:
             return
         receipt = transaction.receipt
-        call = self._end_call(receipt, transaction.prepared, transaction.state)
+        call = self._end_call(receipt, transaction._prepared, transaction.state)
         try:
             address = self._session.routes.leader(receipt.queue.broker_name)
             with (
                 self._delivery.outstanding.current,
-                self._end_span(receipt, transaction.prepared, transaction.state),
+                self._end_span(receipt, transaction._prepared, transaction.state),
             ):
                 await self._session.pool.call(address, call, self._config.timeout_ms)
         except CallError as error:
@@ -283,11 +313,11 @@ class TransactionProducer(Producer):
                 transaction.state.name, receipt.message_id, error,
             )  # fmt: skip
 
-    async def end_quietly(self, transaction: Transaction) -> None:
+    async def _end_quietly(self, transaction: Transaction) -> None:
         """Tell the broker the state without waiting for an answer, as another error is raised."""
         if transaction.state is not TransactionState.UNKNOWN:
             await self._send_end_oneway(
-                transaction.receipt, transaction.prepared, transaction.state
+                transaction.receipt, transaction._prepared, transaction.state
             )
 
     async def _send_end_oneway(

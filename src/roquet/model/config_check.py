@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Final, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -27,18 +27,23 @@ _ALSO_ACCEPTED: Final[Mapping[type, type]] = {float: int, tuple: list}
 _GENERIC_TYPES: Final = (tuple, Mapping)
 
 
+T = TypeVar("T")
+
+
 class ConfigMeta(msgspec.StructMeta):
     """Metaclass of settings that reports unknown setting names with a suggestion."""
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    # Returns an instance of the class: otherwise type checkers would not look at its fields.
+    def __call__(self: type[T], *args: Any, **named: Any) -> T:
         """Create settings; raises ConfigError for an unknown name."""
-        known = self.__struct_fields__
+        config = cast("Any", self)
+        known = config.__struct_fields__
         for name in named:
             if name not in known:
                 raise ConfigError(
                     f"{name}: {self.__name__} has no such setting{suggest(name, known)}"
                 )
-        return super().__call__(*args, **named)
+        return cast("T", msgspec.StructMeta.__call__(config, *args, **named))
 
 
 class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True, metaclass=ConfigMeta):

@@ -1,12 +1,14 @@
 """Message, as a user sends it, and StoredMessage, as a broker returns it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from roquet.model import properties as names
+from roquet.model.errors import UsageError
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -18,6 +20,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     body: bytes
     tag: str | None = None
     keys: tuple[str, ...] = ()
+    """Texts to find the message by; made of one text, or of any sequence of them."""
     order_key: str | None = None
     """Messages with the same order key go to the same queue."""
     properties: Mapping[str, str] = _NONE
@@ -29,6 +32,26 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     """Delivered after this time; needs a broker with timer messages (version 5 or later)."""
     deliver_at: datetime | None = None
     """Delivered at this time, which must have a time zone; needs a broker with timer messages."""
+
+    if TYPE_CHECKING:  # the fields once more, since `keys` takes more types than it has
+
+        def __init__(  # noqa: PLR0913, PLR0917 - of all fields
+            self,
+            topic: str,
+            body: bytes,
+            tag: str | None = None,
+            keys: str | Sequence[str] = (),
+            order_key: str | None = None,
+            properties: Mapping[str, str] = _NONE,
+            flag: int = 0,
+            delay_level: int = 0,
+            delay: timedelta | None = None,
+            deliver_at: datetime | None = None,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        if type(self.keys) is not tuple:
+            msgspec.structs.force_setattr(self, "keys", _tuple_of(self.keys))
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,3 +100,12 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> str | None:
         """The first key, if any."""
         return next(iter(self.keys), None)
+
+
+def _tuple_of(keys: object) -> tuple[str, ...]:
+    """The keys of one text or several; UsageError for anything else."""
+    if isinstance(keys, str):
+        return (keys,)
+    if isinstance(keys, Iterable):
+        return tuple(keys)
+    raise UsageError(f"keys are a text or several, not {keys!r:.100}")

@@ -140,7 +140,7 @@ def stored(body: bytes = b"body", properties: bytes = b"") -> ConsumeDirectly:
 
 
 def direct_of(
-    handler: MessageHandler | None,
+    handler: MessageHandler[ReceivedMessage] | None,
     kind: type[ReceivedMessage] = ReceivedMessage,
     *,
     replies: RecordingReplySender | None = None,
@@ -153,7 +153,9 @@ def direct_of(
     return direct
 
 
-async def result_of(handler: MessageHandler, **settings: Any) -> ConsumeDirectlyResult:
+async def result_of(
+    handler: MessageHandler[ReceivedMessage], **settings: Any
+) -> ConsumeDirectlyResult:
     return await direct_of(handler, **settings).handle(stored())
 
 
@@ -190,7 +192,7 @@ async def refuses(message: ReceivedMessage) -> bool:
     ],
 )
 async def test_the_result_says_how_the_handler_ended(
-    handler: MessageHandler, verdict: ConsumeResult, remark: str | None
+    handler: MessageHandler[ReceivedMessage], verdict: ConsumeResult, remark: str | None
 ) -> None:
     result = await result_of(handler)
     assert result.consume_result is verdict
@@ -246,7 +248,7 @@ def sleeps(message: ReceivedMessage) -> None:
 
 
 @pytest.mark.parametrize("handler", [waits, sleeps])
-async def test_a_handler_has_its_time_limit(handler: MessageHandler) -> None:
+async def test_a_handler_has_its_time_limit(handler: MessageHandler[ReceivedMessage]) -> None:
     result = await result_of(handler, handler_limit_ms=50)
     assert result.consume_result is ConsumeResult.CR_THROW_EXCEPTION
     assert (result.remark or "").startswith("TimeoutError")

@@ -11,6 +11,7 @@ from roquet.client.connection.identity import ClientIdentity
 from roquet.client.connection.session import Session
 from roquet.client.popping.acks import PopAcks
 from roquet.client.popping.pop_batch import PopBatch, PoppedMessage, PopReplyParser, PopTarget
+from roquet.client.reading.message import give_up, owner_of, retry_later, settle
 from roquet.model.errors import CallRefused, CallTimeout
 from roquet.model.topic import SubscriptionGroup
 from roquet.testing.clock import this_loop
@@ -88,7 +89,7 @@ async def test_acknowledgements_travel_together() -> None:
     fake = FakeSession()
     acks = made(fake)
     for message in messages(acks, 5):
-        message.settle()
+        settle(message)
     await acks.close(1_000)
     (call,) = fake.calls
     assert bits(call) == [0b11111]
@@ -106,7 +107,7 @@ async def test_unanswered_acknowledgements_are_sent_again() -> None:
 
     fake.answers[BatchAck] = answer
     for message in messages(acks, 2):
-        message.settle()
+        settle(message)
     await this_loop().clock.sleep(2_000)
     assert [bits(call) for call in fake.of(BatchAck)] == [[0b11], [0b11]]
     assert fake.doubts == 1
@@ -120,7 +121,7 @@ async def test_expired_acknowledgements_are_not_sent_again() -> None:
         raise CallTimeout("no answer")
 
     fake.answers[BatchAck] = answer
-    messages(acks, 1)[0].settle()
+    settle(messages(acks, 1)[0])
     await this_loop().clock.sleep(90_000)
     assert 55 < len(fake.calls) < 62
 
@@ -134,13 +135,13 @@ async def test_a_broker_without_batches_gets_single_acknowledgements() -> None:
 
     fake.answers[BatchAck] = answer
     first, _, third = messages(acks, 3)
-    first.settle()
-    third.settle()
+    settle(first)
+    settle(third)
     await acks.close(1_000)
     assert [ack.extra_info for ack in fake.of(Ack)] == [
         "0 1000 60000 3 0 b 0 0", "0 1000 60000 3 0 b 0 2",
     ]  # fmt: skip
-    messages(acks, 1)[0].settle()
+    settle(messages(acks, 1)[0])
     await acks.close(1_000)
     assert len(fake.of(BatchAck)) == 1
 
@@ -155,9 +156,9 @@ async def test_a_message_that_failed_comes_again_after_the_groups_back_off() -> 
     fake.answers[GetGroup] = group(group_retry_policy=policy)
     fake.answers[ChangeInvisible] = lambda _: ChangeInvisibleReply()
     for times in range(3):
-        messages(acks, 1, times)[0].fail()
-    messages(acks, 1)[0].fail(5)
-    messages(acks, 1)[0].fail(0)
+        retry_later(messages(acks, 1, times)[0])
+    retry_later(messages(acks, 1)[0], 5)
+    retry_later(messages(acks, 1)[0], 0)
     await acks.close(1_000)
     asked = [call.invisible_time for call in fake.of(ChangeInvisible)]
     assert asked == [700, 1_400, 2_800, 5, 1]
@@ -173,7 +174,7 @@ async def test_after_the_last_try_it_is_a_dead_letter_and_only_then_acknowledged
     fake = FakeSession()
     acks = made(fake, **settings)
     fake.answers[GetGroup] = group(retry_max_times=in_group)
-    messages(acks, 1, times)[0].fail(100)
+    retry_later(messages(acks, 1, times)[0], 100)
     await acks.close(1_000)
     assert [call.delay_level for call in fake.of(SendBack)] == [-1] * buried
     assert len(fake.of(BatchAck)) == buried
@@ -188,7 +189,7 @@ async def test_a_dead_letter_that_was_not_stored_is_not_acknowledged() -> None:
         raise CallRefused(1, "no")
 
     fake.answers |= {SendBack: refuse, GetGroup: refuse}
-    messages(acks, 1)[0].give_up()
+    give_up(messages(acks, 1)[0])
     await acks.close(1_000)
     assert fake.of(BatchAck) == []
     assert await acks.limit("b") == 16
@@ -204,8 +205,9 @@ async def test_extending_gives_the_message_another_handle() -> None:
     fake.answers[ChangeInvisible] = lambda _: answers.pop(0)
     _, message = messages(acks, 2)
     await message.extend(70_000)
-    assert isinstance(message.owner, PopBatch)
-    assert message.owner.handle.text() == "1 9000 70000 5 0 b 0 1"
+    batch = owner_of(message)
+    assert isinstance(batch, PopBatch)
+    assert batch.handle.text() == "1 9000 70000 5 0 b 0 1"
     with pytest.raises(CallRefused, match="too late"):
         await message.extend(70_000)
 
@@ -225,6 +227,6 @@ async def test_a_refused_acknowledgement_delays_no_other() -> None:
     fake.answers[BatchAck] = without_batches
     fake.answers[Ack] = answer
     for message in messages(acks, 3):
-        message.settle()
+        settle(message)
     await this_loop().clock.sleep(10_000)
     assert [call.offset for call in fake.of(Ack)] == [0, 1, 2]

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from roquet.client.popping.pop_batch import PopBatch, PoppedMessage, PopReplyParser, PopTarget
+from roquet.client.reading.message import settle
 from roquet.testing.clock import VirtualClock
 from roquet.wire.calls.pop import PopReply, decode_bits
 from roquet.wire.receipt_handle import ReceiptHandle
@@ -26,8 +27,8 @@ class RecordingAcknowledger:
     def retry(self, batch: PopBatch, message: Any, delay_ms: int | None) -> None:
         self.failed.append((message, delay_ms))
 
-    async def extend(self, batch: PopBatch, message: PoppedMessage, invisible_ms: int) -> None:
-        message.moved(batch)
+    async def extend(self, batch: PopBatch, message: PoppedMessage, invisible_ms: int) -> PopBatch:
+        return batch
 
 
 def stored(offset: int, queue_id: int = 0, topic: str = "t", properties: bytes = b"") -> Any:
@@ -54,10 +55,10 @@ def test_messages_of_one_queue_are_acknowledged_together() -> None:
     first, second, other = PopReplyParser(target, reply()).messages(
         [stored(5), stored(8), stored(7, queue_id=1)]
     )
-    first.settle()
-    second.settle()
-    other.settle()
-    first.settle()
+    settle(first)
+    settle(second)
+    settle(other)
+    settle(first)
     one, two = acks.listed
     ack = one.take_acks()
     assert (ack.group, ack.topic, ack.retry, ack.start, ack.queue_id) == ("g", "t", "0", 5, 0)
@@ -73,7 +74,7 @@ def test_a_message_of_the_retry_topic_brings_its_handle() -> None:
     properties = f"POP_CK\x01{handle.text()}\x021ST_POP_TIME\x0177\x02".encode()
     (message,) = PopReplyParser(target, reply()).messages([stored(4, properties=properties)])
     assert (message.topic, message.first_popped_ms) == ("t", 77)
-    message.settle()
+    settle(message)
     (batch,) = acks.listed
     assert batch.real_topic == "%RETRY%g_t"
     assert (batch.take_acks().retry, batch.handle.start) == ("1", 0)
@@ -83,7 +84,7 @@ def test_a_broker_that_does_not_say_where_a_pop_began() -> None:
     target, acks = popped()
     for message in PopReplyParser(target, reply(None)).messages([stored(5), stored(8)]):
         assert message.first_popped_ms == 1_000
-        message.settle()
+        settle(message)
     assert [batch.handle.start for batch in acks.listed] == [5, 8]
 
 
@@ -122,7 +123,7 @@ def test_retry_and_ordinary_messages_of_one_queue_id_are_acknowledged_apart(
     ordinary = [stored(begin), stored(begin + 1)]
     records = [retried, *ordinary] if retry_is_first else [*ordinary, retried]
     for message in PopReplyParser(target, reply(f"1 0 5;0 0 {begin}")).messages(records):
-        message.settle()
+        settle(message)
     acks_sent = [batch.take_acks() for batch in acks.listed]
     acked = {(ack.retry, ack.start): decode_bits(ack.bits) for ack in acks_sent}
     assert acked == {("1", 5): 0b1, ("0", begin): 0b11}

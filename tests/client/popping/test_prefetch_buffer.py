@@ -1,8 +1,8 @@
 import asyncio
 from typing import Any, cast
 
+from roquet.client.popping.pop_batch import PoppedMessage
 from roquet.client.popping.prefetch_buffer import PrefetchBuffer
-from roquet.client.reading.message import ReceivedMessage
 from roquet.testing.clock import this_loop
 
 
@@ -10,8 +10,8 @@ class FakeMessage:
     is_held = True
 
 
-def some(count: int) -> list[ReceivedMessage]:
-    return cast("list[ReceivedMessage]", [FakeMessage() for _ in range(count)])
+def some(count: int) -> list[PoppedMessage]:
+    return cast("list[PoppedMessage]", [FakeMessage() for _ in range(count)])
 
 
 async def drain(buffer: PrefetchBuffer, pause_ms: int) -> None:
@@ -115,8 +115,12 @@ async def test_a_closed_buffer_releases_its_messages_and_wants_no_more() -> None
 
 
 class ReleasableMessage(FakeMessage):
+    """Owns itself, and records the delays after which it shall come again."""
+
     def __init__(self) -> None:
         self.delays: list[int] = []
+        self._is_settled = False
+        self._owner = self
 
-    def fail(self, delay_ms: int) -> None:
+    def retry(self, _: object, delay_ms: int) -> None:
         self.delays.append(delay_ms)

@@ -23,7 +23,7 @@ from roquet.client.reading.handler_pool import (
 )
 from roquet.client.reading.handler_result import ALREADY_SETTLED
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import InboundMessage, ReceivedMessage
+from roquet.client.reading.message import InboundMessage, ReceivedMessage, retry_later
 from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -51,8 +51,8 @@ class RecordingOwner:
         self.delays.append(delay_ms)
 
 
-def filled(owner: RecordingOwner, count: int) -> Inbox:
-    inbox = Inbox()
+def filled(owner: RecordingOwner, count: int) -> Inbox[ReceivedMessage]:
+    inbox: Inbox[ReceivedMessage] = Inbox()
     for n in range(count):
         raw = record.pack(0, 0, n, 0, 0, 1, HOST, 2, HOST, 0, 0, b"%d" % n, b"t", b"")
         queue = MessageQueue("t", "a", 0)
@@ -60,12 +60,21 @@ def filled(owner: RecordingOwner, count: int) -> Inbox:
     return inbox
 
 
-def working(handler: MessageHandler, inbox: Inbox, count: int = 1, **settings: Any) -> HandlerPool:
+def working(
+    handler: MessageHandler[ReceivedMessage],
+    inbox: Inbox[ReceivedMessage],
+    count: int = 1,
+    **settings: Any,
+) -> HandlerPool[ReceivedMessage]:
     return create_pool(handler, inbox, ConsumerConfig(concurrency=count, **settings))
 
 
 async def run(
-    handler: MessageHandler, inbox: Inbox, owner: RecordingOwner, total: int, count: int = 4
+    handler: MessageHandler[ReceivedMessage],
+    inbox: Inbox[ReceivedMessage],
+    owner: RecordingOwner,
+    total: int,
+    count: int = 4,
 ) -> None:
     """Run until a number of messages has ended."""
     work = asyncio.create_task(working(handler, inbox, count).run())
@@ -100,12 +109,12 @@ class AsyncCallable:
     "handler", [quick, AsyncCallable(), functools.partial(quick)], ids=range(3)
 )
 @in_virtual_time
-async def test_an_async_handler_runs_on_the_loop(handler: MessageHandler) -> None:
+async def test_an_async_handler_runs_on_the_loop(handler: MessageHandler[ReceivedMessage]) -> None:
     assert isinstance(working(handler, Inbox()), CoroutinePool)
 
 
 @pytest.mark.parametrize("handler", [fussy, lambda m: None, print], ids=range(3))
-async def test_a_plain_handler_runs_in_threads(handler: MessageHandler) -> None:
+async def test_a_plain_handler_runs_in_threads(handler: MessageHandler[ReceivedMessage]) -> None:
     assert isinstance(working(handler, Inbox()), ThreadPool)
 
 
@@ -115,7 +124,9 @@ async def test_a_handler_must_be_callable() -> None:
 
 
 @pytest.mark.parametrize("handler", [fussy, fussy_async], ids=["threads", "coroutines"])
-async def test_outcomes_decide(handler: MessageHandler, caplog: pytest.LogCaptureFixture) -> None:
+async def test_outcomes_decide(
+    handler: MessageHandler[ReceivedMessage], caplog: pytest.LogCaptureFixture
+) -> None:
     owner = RecordingOwner()
     await run(handler, filled(owner, 200), owner, 200)
     assert sorted(map(int, owner.done)) == list(range(0, 200, 2))
@@ -392,7 +403,7 @@ async def test_a_message_settled_by_its_own_method_ignores_the_return() -> None:
     loop = asyncio.get_running_loop()
 
     def refuse(message: ReceivedMessage) -> object:
-        loop.call_soon_threadsafe(message.fail)
+        loop.call_soon_threadsafe(retry_later, message)
         return ALREADY_SETTLED
 
     await run(refuse, inbox, owner, 200)

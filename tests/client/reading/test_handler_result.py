@@ -8,16 +8,18 @@ from roquet.client.reading.handler_result import HandlerResults, fail_message
 
 
 class FakeMessage:
-    """The parts of a message that settle it."""
+    """The parts of a message that settle it; its own owner, which records how it was settled."""
 
     def __init__(self, tries: int = 0) -> None:
         self.tries = tries
         self.said: list[str] = []
+        self._is_settled = False
+        self._owner = self
 
-    def settle(self) -> None:
+    def finish(self, _: object) -> None:
         self.said.append("handled")
 
-    def fail(self) -> None:
+    def retry(self, _: object, delay_ms: int | None) -> None:
         self.said.append("failed")
 
 

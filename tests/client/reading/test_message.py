@@ -4,7 +4,14 @@ import zlib
 
 import pytest
 
-from roquet.client.reading.message import DEAD_LETTER, InboundMessage, ReceivedMessage, read_records
+from roquet.client.reading.message import (
+    DEAD_LETTER,
+    InboundMessage,
+    ReceivedMessage,
+    next_try,
+    read_records,
+    retry_later,
+)
 from roquet.model.errors import RecordError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.wire.records import record
@@ -72,8 +79,8 @@ def test_a_compressed_body_is_restored_for_whoever_looks() -> None:
     message = received(RecordingOwner(), packed(7, zlib.compress(b"hello"), sys_flag=1))
     assert "body" not in vars(message)
     assert message.body == b"hello"
-    message.fail(500)
-    again = message.next_try()
+    retry_later(message, 500)
+    again = next_try(message)
     assert "body" not in vars(again)
     assert again.body == b"hello"
 
@@ -91,7 +98,7 @@ async def test_a_nack_lets_a_message_come_again() -> None:
     owner = RecordingOwner()
     message = received(owner)
     await message.nack(500)
-    again = message.next_try()
+    again = next_try(message)
     assert (again.tries, message.tries) == (3, 2)
     await message.ack()  # too late: this try has failed
     await again.nack()
@@ -195,5 +202,5 @@ async def test_a_settlement_that_its_owner_refuses_may_be_made_elsewhere() -> No
         with pytest.raises(UsageError):
             await settle()
     owner.is_elsewhere = False
-    message.fail()
+    retry_later(message)
     assert owner.heard == [(7, None)]

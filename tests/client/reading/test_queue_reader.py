@@ -11,7 +11,7 @@ from tests.client.conftest import FakeCluster, config_of, fake_cluster, reader_c
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.session import Session
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.message import ReceivedMessage, retry_later, settle
 from roquet.client.reading.pull_request import SubscriptionFilter
 from roquet.client.reading.queue_reader import QueueReader
 from roquet.model.errors import CallRefused, RecordError
@@ -27,7 +27,9 @@ QUEUE = MessageQueue("t", "a", 0)
 class ReaderUnderTest:
     """A reader with its inbox."""
 
-    def __init__(self, reader: QueueReader, inbox: Inbox, session: Session) -> None:
+    def __init__(
+        self, reader: QueueReader, inbox: Inbox[ReceivedMessage], session: Session
+    ) -> None:
         self.reader = reader
         self.inbox = inbox
         self.session = session
@@ -44,7 +46,8 @@ async def reading(
     cluster: FakeCluster, offset: int = 0, tags: str = "*", **settings: Any
 ) -> AsyncIterator[ReaderUnderTest]:
     config: ConsumerConfig = config_of(ConsumerConfig, **settings)
-    inbox, message_filter = Inbox(), SubscriptionFilter.by_tags("t", tags, 1)
+    inbox: Inbox[ReceivedMessage] = Inbox()
+    message_filter = SubscriptionFilter.by_tags("t", tags, 1)
     async with session_of(cluster.address, config, "t") as session:
         context = reader_context(session, config, inbox, saves_progress=True)
         reader = QueueReader(QUEUE, offset, message_filter, context)
@@ -299,7 +302,7 @@ async def test_a_release_waits_only_for_running_handlers() -> None:
         leaving = asyncio.create_task(r.reader.wait_for_handlers(800))
         await asyncio.sleep(0.3)
         assert not leaving.done()
-        message.settle()
+        settle(message)
         await leaving
         assert this_loop().clock.monotonic_ms() == 300
         assert r.reader.window.committable == 1
@@ -313,7 +316,7 @@ async def test_a_failing_or_slow_handler_delays_no_release() -> None:
         r.reader.release()
         leaving = asyncio.create_task(r.reader.wait_for_handlers(800))
         await asyncio.sleep(0.1)
-        failing.fail()
+        retry_later(failing)
         await leaving
         assert this_loop().clock.monotonic_ms() == 800
         assert r.reader.window.committable == 0

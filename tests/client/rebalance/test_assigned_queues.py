@@ -19,7 +19,7 @@ from tests.client.conftest import (
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.message import ReceivedMessage, settle
 from roquet.client.reading.offsets import GroupOffsets
 from roquet.client.reading.ordered_reader import OrderedReader
 from roquet.client.reading.pull_request import SubscriptionFilter
@@ -40,9 +40,9 @@ FILTER = SubscriptionFilter.by_tags("t", "*", 1)
 @asynccontextmanager
 async def assigned_queues_of(
     **settings: Any,
-) -> AsyncIterator[tuple[FakeBroker, AssignedQueues, Inbox]]:
+) -> AsyncIterator[tuple[FakeBroker, AssignedQueues, Inbox[ReceivedMessage]]]:
     config: ConsumerConfig = config_of(ConsumerConfig, **settings)
-    inbox = Inbox()
+    inbox: Inbox[ReceivedMessage] = Inbox()
     async with (
         fake_cluster(t={"a": 2}) as cluster,
         session_of(cluster.address, config, "t") as session,
@@ -58,7 +58,7 @@ async def test_an_offset_is_committed_once_for_each_change() -> None:
         assigned_queues.assign(QUEUE, 0, FILTER)
         message = await inbox.take()
         assert message is not None
-        message.settle()
+        settle(message)
         for _ in range(3):
             await assigned_queues.save()
         await asyncio.sleep(0.1)
@@ -71,7 +71,7 @@ async def test_a_dropped_queue_hands_out_nothing_and_its_offset_is_committed() -
         assigned_queues.assign(QUEUE, 0, FILTER)
         message = await inbox.take()
         assert message is not None
-        message.settle()
+        settle(message)
         await assigned_queues.release([QUEUE, MessageQueue("t", "a", 9)], save=True)
         assert QUEUE not in assigned_queues
         assert inbox.pop() is None
@@ -138,7 +138,7 @@ async def test_a_handover_commits_messages_that_finished_meanwhile() -> None:
         assert message is not None
         leaving = asyncio.create_task(assigned_queues.hand_over(assigned_queues.drop([QUEUE])))
         await asyncio.sleep(0.2)
-        message.settle()
+        settle(message)
         await leaving
         assert broker.committed["g", "t", 0] == 1
 

@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -119,7 +119,6 @@ def test_the_systems_properties_cannot_be_set(name: str) -> None:
         (Message("t", b"x" * (4 * 1024 * 1024 + 1)), "over the limit of 4194304"),
         (Message("t", b"x", keys=("a b",)), "blank"),
         (Message("t", b"x", keys=("",)), "empty"),
-        (Message("t", b"x", keys="ab"), "tuple"),  # type: ignore[arg-type]
         (Message("t", b"x", tag="a\x01b"), "the tag holds U+0001"),
         (Message("t", b"x", properties={"a": "b\x02"}), "'a' holds"),
         (Message("t", b"x", order_key="\x02"), "the order key holds"),
@@ -138,7 +137,7 @@ def test_the_systems_properties_cannot_be_set(name: str) -> None:
         (Message("t", b"x", delay_level=1, delay=timedelta(1)), "exclude each other"),
         (Message("t", b"x", properties={"a": "é" * 17_000}), "over the limit of 32767"),
     ],
-    ids=range(26),
+    ids=range(25),
 )
 def test_an_invalid_message_is_refused_with_the_reason(message: Message, reason: str) -> None:
     assert reason in refused(message)
@@ -220,6 +219,19 @@ def test_parts_and_a_whole_do_not_mix() -> None:
         build_message(Message("t", b"x"), None, {"tag": "a"})
     with pytest.raises(UsageError, match="the body is missing"):
         build_message("t", None, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("tags", "tag"), ("key", "keys"), ("deliver", "deliver_at")]
+)
+def test_a_field_that_a_message_has_not_is_an_error_with_a_suggestion(
+    name: str, meant: str
+) -> None:
+    fields: Any = {name: "a"}
+    with pytest.raises(UsageError, match=rf"{name}: a message has no .*did you mean '{meant}'"):
+        build_message("t", b"x", fields)
+    with pytest.raises(UsageError, match=r"headers: .*it has .*properties"):
+        build_message("t", b"x", cast("Any", {"headers": {}}))
 
 
 @given(texts)

@@ -205,7 +205,7 @@ async def _read(
     topic: str,
     wanted: dict[str, Any],
     config: ConsumerConfig,
-    printing: Callable[[Consumer], Awaitable[None]],
+    printing: Callable[[Consumer[Any]], Awaitable[None]],
 ) -> None:
     """Print all queues of the topic; waits for a topic that does not exist yet."""
     waited = False
@@ -228,7 +228,7 @@ async def _seek(reader: Any, config: ConsumerConfig) -> None:
 
 
 async def _print(
-    consumer: Consumer, show: Callable[[InboundMessage], None], count: int | None
+    consumer: Consumer[Any], show: Callable[[InboundMessage], None], count: int | None
 ) -> None:
     """Print and acknowledge messages, `count` at most; None is no limit."""
     printed = 0

@@ -12,7 +12,7 @@ from roquet.client.operator.running_info import ConsumerStatus
 from roquet.client.popping.pop_batch import PoppedMessage
 from roquet.client.reading.handler_pool import MessageHandler, is_coroutine_function
 from roquet.client.reading.handler_result import HandlerResults
-from roquet.client.reading.message import DEAD_LETTER, InboundMessage, ReceivedMessage
+from roquet.client.reading.message import DEAD_LETTER, InboundMessage, ReceivedMessage, settle
 from roquet.client.reading.request_reply import ReplySender
 from roquet.client.rebalance.rebalancer import Rebalancer
 from roquet.model import properties as names
@@ -86,15 +86,15 @@ class DirectConsumer:
         self._config = config
         self._replies = replies
         self._kind = kind
-        self._handler: MessageHandler | None = None
+        self._handler: MessageHandler[Any] | None = None
         self._count = 0
 
-    def use_handler(self, handler: MessageHandler, run: "asyncio.Future[None]") -> None:
+    def use_handler(self, handler: MessageHandler[Any], run: "asyncio.Future[None]") -> None:
         """Use this handler until `run`, which calls it, has ended."""
         self._handler = handler
         run.add_done_callback(partial(self._leave, handler))
 
-    def _leave(self, handler: MessageHandler, _run: "asyncio.Future[None]") -> None:
+    def _leave(self, handler: MessageHandler[Any], _run: "asyncio.Future[None]") -> None:
         if self._handler is handler:
             self._handler = None
 
@@ -128,7 +128,7 @@ class DirectConsumer:
             ) from error
 
     async def _result(
-        self, handler: MessageHandler, message: ReceivedMessage, recorder: ResultRecorder
+        self, handler: MessageHandler[Any], message: ReceivedMessage, recorder: ResultRecorder
     ) -> ConsumeDirectlyResult:
         clock = self._config.clock
         began_ms = clock.monotonic_ms()
@@ -140,7 +140,7 @@ class DirectConsumer:
             recorder.remark = f"{type(error).__name__}: {error}"
         else:
             if result is None:
-                message.settle()
+                settle(message)
             else:
                 HandlerResults().settle(message, result)
         return ConsumeDirectlyResult(
@@ -151,7 +151,7 @@ class DirectConsumer:
         )
 
 
-async def _called(handler: MessageHandler, message: ReceivedMessage) -> object:
+async def _called(handler: MessageHandler[Any], message: ReceivedMessage) -> object:
     """Call the handler; a plain `def` runs in a thread of its own."""
     call: Callable[[ReceivedMessage], Any] = handler
     if is_coroutine_function(handler):

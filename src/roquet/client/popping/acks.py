@@ -196,8 +196,11 @@ class PopAcks:
         )
         return await self._session.call(batch.target.broker, call)
 
-    async def extend(self, batch: PopBatch, message: PoppedMessage, invisible_ms: int) -> None:
-        """Extend a message's invisible time; CallRefused when it has passed already."""
+    async def extend(self, batch: PopBatch, message: PoppedMessage, invisible_ms: int) -> PopBatch:
+        """Extend a message's invisible time; CallRefused when it has passed already.
+
+        Returns its new batch, of this message alone.
+        """
         reply = await self._change(batch, message, invisible_ms)
         if reply.code != ResponseCode.SUCCESS:
             raise CallRefused(reply.code, reply.remark or "its time has passed")
@@ -209,7 +212,7 @@ class PopAcks:
             invisible_ms=reply.invisible_time,
             revive_queue=reply.revive_qid,
         )
-        message.moved(PopBatch(batch.target, handle))
+        return PopBatch(batch.target, handle)
 
     # -- limits ------------------------------------------------------------------------------
 

@@ -32,8 +32,10 @@ class PopAcknowledger(Protocol):
     def retry(self, batch: "PopBatch", message: InboundMessage, delay_ms: int | None) -> None:
         """Let a message come again after a delay, or give it up."""
 
-    async def extend(self, batch: "PopBatch", message: "PoppedMessage", invisible_ms: int) -> None:
-        """Extend a message's invisible time."""
+    async def extend(
+        self, batch: "PopBatch", message: "PoppedMessage", invisible_ms: int
+    ) -> "PopBatch":
+        """Extend a message's invisible time; return its new batch, of this message alone."""
 
 
 class PopTarget(msgspec.Struct, frozen=True):
@@ -119,16 +121,12 @@ class PoppedMessage(ReceivedMessage):
 
     async def extend(self, invisible_ms: int) -> None:
         """Keep the message for this long from now; CallRefused when its time has passed already."""
-        await self._owner.target.acks.extend(self._owner, self, invisible_ms)
+        self._owner = await self._owner.target.acks.extend(self._owner, self, invisible_ms)
 
     @cached_property
     def first_popped_ms(self) -> int:
         """Time of the first pop, by the broker's clock."""
         return int(self.properties.get(names.FIRST_POP_TIME, self._owner.handle.pop_ms))
-
-    def moved(self, batch: PopBatch) -> None:
-        """Move the message to another batch, after an extension."""
-        self._owner = batch
 
 
 class ReplyHandles:

@@ -10,7 +10,7 @@ from roquet.client.connection.session import Session
 from roquet.client.popping.acks import RELEASE_MS, PopAcks
 from roquet.client.popping.pop_batch import PoppedMessage, PopReplyParser, PopTarget
 from roquet.client.popping.prefetch_buffer import PrefetchBuffer
-from roquet.client.reading.message import read_records
+from roquet.client.reading.message import give_up, read_records, retry_later, settle
 from roquet.client.reading.pull_request import SubscriptionFilter
 from roquet.client.spans.message_attributes import MessageRequest
 from roquet.log_records import logger
@@ -142,7 +142,7 @@ class PopLoop:
             messages = await self._within_limit(messages)
         if self._is_left or self._buffer.is_closed:
             for message in messages:
-                message.fail(RELEASE_MS)
+                retry_later(message, RELEASE_MS)
             return True
         tags = self._message_filter.tags
         if tags is not None:  # brokers compare hashes of tags, clients texts
@@ -170,7 +170,7 @@ class PopLoop:
         """Whether its tag is accepted; otherwise acknowledge the message unseen."""
         if message.tag in tags:
             return True
-        message.settle()
+        settle(message)
         return False
 
     async def _within_limit(self, messages: Sequence[PoppedMessage]) -> list[PoppedMessage]:
@@ -179,7 +179,7 @@ class PopLoop:
         retryable = []
         for message in messages:
             if message.reconsume_times > limit:
-                message.give_up()
+                give_up(message)
             else:
                 retryable.append(message)
         return retryable

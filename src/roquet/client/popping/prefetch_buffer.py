@@ -8,13 +8,14 @@ import asyncio
 from collections.abc import Iterable
 
 from roquet.client.popping.acks import RELEASE_MS
+from roquet.client.popping.pop_batch import PoppedMessage
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.message import retry_later
 from roquet.net.clock import Clock
 from roquet.rules.consumption.pop import next_batch_size
 
 
-class PrefetchBuffer(Inbox):
+class PrefetchBuffer(Inbox[PoppedMessage]):
     """Popped messages that wait for a handler or a read."""
 
     def __init__(self, clock: Clock, count_max: int) -> None:
@@ -32,7 +33,7 @@ class PrefetchBuffer(Inbox):
         self._has_demand.set()
         self.is_paused = False
 
-    def put(self, messages: Iterable[ReceivedMessage]) -> None:
+    def put(self, messages: Iterable[PoppedMessage]) -> None:
         """Append messages."""
         super().put(messages)
         if self._messages and self._since_ms is None:
@@ -40,13 +41,13 @@ class PrefetchBuffer(Inbox):
         if len(self._messages) > self._low:
             self._has_demand.clear()
 
-    def put_first(self, message: ReceivedMessage) -> None:
+    def put_first(self, message: PoppedMessage) -> None:
         """Put a message back to the front; once closed, release it."""
         if self.is_closed:
-            message.fail(RELEASE_MS)
+            retry_later(message, RELEASE_MS)
         super().put_first(message)
 
-    def pop(self) -> ReceivedMessage | None:
+    def pop(self) -> PoppedMessage | None:
         """Return the next message; None when there is none now."""
         message = super().pop()
         left = len(self._messages)
@@ -84,7 +85,7 @@ class PrefetchBuffer(Inbox):
         unstarted = [message for message in self._messages if message.is_held]
         self._messages.clear()
         for message in unstarted:
-            message.fail(RELEASE_MS)
+            retry_later(message, RELEASE_MS)
         super().close()
 
     async def wait_for_demand(self) -> int:

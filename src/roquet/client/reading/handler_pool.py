@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
-from typing import Final, TypeAlias, cast
+from typing import Any, Final, Generic, TypeAlias, cast
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import cancel_and_wait
@@ -26,7 +26,7 @@ from roquet.client.reading.handler_result import (
     fail_message,
 )
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.message import M, ReceivedMessage, retry_later, settle
 from roquet.log_records import logger
 from roquet.model.errors import UsageError
 
@@ -48,12 +48,13 @@ TIMEOUT_DELAY_MS: Final = 10_000
 CHECKS_PER_LIMIT: Final = 15
 """Polls within one time limit, which set its precision."""
 
-AsyncMessageHandler: TypeAlias = Callable[[ReceivedMessage], Awaitable[object]]
-MessageHandler: TypeAlias = AsyncMessageHandler | Callable[[ReceivedMessage], object]
-"""A user's function of a message: a return acknowledges the message, an exception fails it."""
+AsyncMessageHandler: TypeAlias = Callable[[M], Awaitable[object]]
+MessageHandler: TypeAlias = Callable[[M], object]
+"""A user's function of a message, as `MessageHandler[ReceivedMessage]`: an `async def`, or a plain
+`def`, which runs in threads. A return acknowledges the message, an exception fails it."""
 
 
-def is_coroutine_function(handler: MessageHandler) -> bool:
+def is_coroutine_function(handler: MessageHandler[Any]) -> bool:
     """Whether a handler is an `async def`, or an object whose `__call__` is one."""
     if inspect.iscoroutinefunction(handler):
         return True
@@ -108,10 +109,12 @@ async def watch_timeouts(
                 late(slot, message)
 
 
-class CoroutinePool:
+class CoroutinePool(Generic[M]):
     """A pool of coroutines that take messages from the inbox."""
 
-    def __init__(self, handler: AsyncMessageHandler, inbox: Inbox, config: ConsumerConfig) -> None:
+    def __init__(
+        self, handler: AsyncMessageHandler[M], inbox: Inbox[M], config: ConsumerConfig
+    ) -> None:
         self._handler = handler
         self._inbox = inbox
         self._config = config
@@ -152,7 +155,7 @@ class CoroutinePool:
                 if not self._survives_cancellation(slot, message, error):
                     raise
             else:
-                message.settle() if result is None else self._results.settle(message, result)
+                settle(message) if result is None else self._results.settle(message, result)
             turn -= 1
             if not turn or slot.is_left:
                 turn = YIELD_AFTER
@@ -161,20 +164,18 @@ class CoroutinePool:
                 return True
         return False
 
-    async def _take(self, slot: WorkerSlot) -> ReceivedMessage | None:
+    async def _take(self, slot: WorkerSlot) -> M | None:
         slot.message = None  # only needed while idle: a busy worker overwrites it
         return await self._inbox.take()
 
     def time_out(self, slot: WorkerSlot, message: ReceivedMessage) -> None:
         """Cancel a timed-out handler, and let its message come again."""
-        message.fail(TIMEOUT_DELAY_MS)
+        retry_later(message, TIMEOUT_DELAY_MS)
         slot.is_left = True
         if slot.task is not None:
             slot.task.cancel()
 
-    def _survives_cancellation(
-        self, slot: WorkerSlot, message: ReceivedMessage, error: BaseException
-    ) -> bool:
+    def _survives_cancellation(self, slot: WorkerSlot, message: M, error: BaseException) -> bool:
         """Whether only the handler was cancelled, and its worker continues."""
         task = asyncio.current_task()
         cancellations = 0 if task is None else task.cancelling()
@@ -186,7 +187,7 @@ class CoroutinePool:
         if message.is_held and not message.is_settled:
             self._inbox.put_first(message)
         else:
-            message.fail()
+            retry_later(message)
         return False
 
 
@@ -200,19 +201,19 @@ async def _yield_to_others(slot: WorkerSlot) -> None:
     await asyncio.sleep(0)
 
 
-class ThreadPool:
+class ThreadPool(Generic[M]):
     """A pool of threads, which get messages from the event loop and report results to it."""
 
     def __init__(
-        self, handler: Callable[[ReceivedMessage], object], inbox: Inbox, config: ConsumerConfig
+        self, handler: Callable[[M], object], inbox: Inbox[M], config: ConsumerConfig
     ) -> None:
         self._handler = handler
         self._inbox = inbox
         self._config = config
         self._count = config.concurrency
         self._slots: list[WorkerSlot] = []
-        self._todo: SimpleQueue[ReceivedMessage | None] = SimpleQueue()
-        self._done: deque[tuple[ReceivedMessage, object]] = deque()
+        self._todo: SimpleQueue[M | None] = SimpleQueue()
+        self._done: deque[tuple[M, object]] = deque()
         self._is_reported = False
         self._out = 0
         self._late: set[ReceivedMessage] = set()
@@ -265,7 +266,7 @@ class ThreadPool:
         """Replace the thread of a timed-out handler: a thread cannot be ended."""
         if slot.message is not message:  # the handler has just ended
             return
-        message.fail(TIMEOUT_DELAY_MS)
+        retry_later(message, TIMEOUT_DELAY_MS)
         slot.is_left = True
         self._slots.remove(slot)
         self._late.add(message)
@@ -286,7 +287,7 @@ class ThreadPool:
             if self._report(message, outcome):
                 return
 
-    def _call_handler(self, message: ReceivedMessage) -> object:
+    def _call_handler(self, message: M) -> object:
         """Call the handler; return its result, or its exception as a HandlerError."""
         if not message.is_held:
             return SKIPPED
@@ -295,7 +296,7 @@ class ThreadPool:
         except BaseException as error:
             return HandlerError(error)
 
-    def _report(self, message: ReceivedMessage, outcome: object) -> bool:
+    def _report(self, message: M, outcome: object) -> bool:
         """Report a result to the event loop; True when the loop is closed."""
         self._done.append((message, outcome))
         if not self._is_reported:
@@ -318,11 +319,11 @@ class ThreadPool:
                 continue
             self._out -= 1
             if outcome is None:
-                message.settle()
+                settle(message)
             elif isinstance(outcome, HandlerError):
                 fail_message(message, outcome.error)
             elif outcome is SKIPPED:
-                message.fail()  # of a lost queue: this only ends the try
+                retry_later(message)  # of a lost queue: this only ends the try
             elif outcome is ALREADY_SETTLED:
                 pass  # its settlement is on the way to the loop
             else:
@@ -330,13 +331,15 @@ class ThreadPool:
         self._back.set()
 
 
-HandlerPool: TypeAlias = CoroutinePool | ThreadPool
+HandlerPool: TypeAlias = CoroutinePool[M] | ThreadPool[M]
 
 
-def create_pool(handler: MessageHandler, inbox: Inbox, config: ConsumerConfig) -> HandlerPool:
+def create_pool(
+    handler: MessageHandler[M], inbox: Inbox[M], config: ConsumerConfig
+) -> HandlerPool[M]:
     """Create the pool for this kind of handler."""
     if not callable(handler):
         raise UsageError(f"a handler is a function, not {type(handler).__name__}")
     if is_coroutine_function(handler):
-        return CoroutinePool(cast("AsyncMessageHandler", handler), inbox, config)
+        return CoroutinePool(cast("AsyncMessageHandler[M]", handler), inbox, config)
     return ThreadPool(handler, inbox, config)

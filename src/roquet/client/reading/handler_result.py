@@ -3,7 +3,7 @@
 import inspect
 from typing import Final
 
-from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.message import ReceivedMessage, retry_later, settle
 from roquet.log_records import logger
 from roquet.model.errors import UsageError
 
@@ -53,7 +53,7 @@ class HandlerResults:
                     "raising or `nack` means that the message comes again",
                     result,
                 )
-            message.settle()
+            settle(message)
 
 
 def fail_message(message: ReceivedMessage, error: BaseException) -> None:
@@ -63,4 +63,4 @@ def fail_message(message: ReceivedMessage, error: BaseException) -> None:
         message, message.tries + 1, error,
         exc_info=error if message.tries == 0 else None,
     )  # fmt: skip
-    message.fail()
+    retry_later(message)

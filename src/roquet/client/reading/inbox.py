@@ -3,15 +3,16 @@
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from typing import Generic
 
-from roquet.client.reading.message import MessageOwner, ReceivedMessage
+from roquet.client.reading.message import M, MessageOwner, owner_of
 
 
-class Inbox:
+class Inbox(Generic[M]):
     """A first-in first-out queue, which skips messages of revoked queues."""
 
     def __init__(self) -> None:
-        self._messages: deque[ReceivedMessage] = deque()
+        self._messages: deque[M] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self.is_closed = False
         self._fault: Exception | None = None
@@ -19,26 +20,26 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._messages)
 
-    def put(self, messages: Iterable[ReceivedMessage]) -> None:
+    def put(self, messages: Iterable[M]) -> None:
         """Append messages."""
         if not self.is_closed:
             self._messages.extend(messages)
             self._wake(len(self._messages))
 
-    def put_first(self, message: ReceivedMessage) -> None:
+    def put_first(self, message: M) -> None:
         """Put a message that was taken before back to the front."""
         if not self.is_closed:
             self._messages.appendleft(message)
             self._wake(1)
 
-    def withdraw(self, owner: MessageOwner) -> list[ReceivedMessage]:
+    def withdraw(self, owner: MessageOwner) -> list[M]:
         """Remove and return the messages of one owner, in their order."""
-        withdrawn = [message for message in self._messages if message.owner is owner]
+        withdrawn = [message for message in self._messages if owner_of(message) is owner]
         if withdrawn:
-            self._messages = deque(m for m in self._messages if m.owner is not owner)
+            self._messages = deque(m for m in self._messages if owner_of(m) is not owner)
         return withdrawn
 
-    def pop(self) -> ReceivedMessage | None:
+    def pop(self) -> M | None:
         """Return the next message; None when there is none now."""
         messages = self._messages
         while messages:
@@ -47,7 +48,7 @@ class Inbox:
                 return message
         return None
 
-    async def take(self) -> ReceivedMessage | None:
+    async def take(self) -> M | None:
         """Wait for the next message; None once closed. Raises the error given to `fail`."""
         while (message := self.pop()) is None:
             if self.is_closed:

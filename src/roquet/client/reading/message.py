@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final, NoReturn, Protocol, Self
+from typing import Final, NoReturn, Protocol, Self, TypeVar
 
 from roquet.model import properties as names
 from roquet.model.errors import RecordError, UsageError
@@ -15,6 +15,9 @@ from roquet.wire.records import record
 from roquet.wire.records.compression import COMPRESSED, decompress
 from roquet.wire.records.message_id import offset_message_id
 from roquet.wire.records.record import HEAD, RECORD_SIZE_MIN, Record
+
+AnyM = TypeVar("AnyM", bound="InboundMessage")
+M = TypeVar("M", bound="ReceivedMessage")
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -192,49 +195,56 @@ class InboundMessage:
         return bool(self.properties.get(names.REPLY_TO_CLIENT))
 
     @property
-    def owner(self) -> MessageOwner:
-        """The owner of its queue."""
-        return self._owner
-
-    @property
     def is_held(self) -> bool:
         """Whether its queue is still assigned; else another member gets the message as well."""
         return self._owner.is_held
-
-    def settle(self) -> None:
-        """Report the message as handled."""
-        if not self._is_settled:
-            self._owner.finish(self)
-            self._is_settled = True
-
-    def fail(self, delay_ms: int | None = None) -> None:
-        """Let the message come again."""
-        if delay_ms is not None and delay_ms < 0:
-            raise UsageError(f"a message cannot come again after {delay_ms} ms")
-        if not self._is_settled:
-            self._owner.retry(self, delay_ms)  # raises in another event loop
-            self._is_settled = self.has_failed = True
-
-    def give_up(self) -> None:
-        """Move the message to the group's dead letters."""
-        if not self._is_settled:
-            self._owner.retry(self, DEAD_LETTER)
-            self._is_settled = self.has_failed = True
 
     @property
     def is_settled(self) -> bool:
         """Whether this try was settled."""
         return self._is_settled
 
-    def next_try(self) -> Self:
-        """A copy for the next try; settling this one later has no effect on the copy."""
-        again = object.__new__(type(self))
-        again.__dict__.update(self.__dict__)
-        if self._record.sys_flag & COMPRESSED:  # it may wait for long
-            again.__dict__.pop("body", None)
-        again._is_settled = again.has_failed = False
-        again.tries += 1
-        return again
+
+# What the client does to messages: functions, which editors do not offer as methods of a message.
+
+
+def owner_of(message: InboundMessage) -> MessageOwner:
+    """Return the owner of the message's queue."""
+    return message._owner
+
+
+def settle(message: InboundMessage) -> None:
+    """Report the message as handled."""
+    if not message._is_settled:
+        message._owner.finish(message)
+        message._is_settled = True
+
+
+def retry_later(message: InboundMessage, delay_ms: int | None = None) -> None:
+    """Let the message come again after a pause; None leaves the pause to the owner."""
+    if delay_ms is not None and delay_ms < 0:
+        raise UsageError(f"a message cannot come again after {delay_ms} ms")
+    if not message._is_settled:
+        message._owner.retry(message, delay_ms)  # raises in another event loop
+        message._is_settled = message.has_failed = True
+
+
+def give_up(message: InboundMessage) -> None:
+    """Move the message to the group's dead letters."""
+    if not message._is_settled:
+        message._owner.retry(message, DEAD_LETTER)
+        message._is_settled = message.has_failed = True
+
+
+def next_try(message: AnyM) -> AnyM:
+    """Copy a message for its next try; settling this one later has no effect on the copy."""
+    again = object.__new__(type(message))
+    again.__dict__.update(message.__dict__)
+    if message._record.sys_flag & COMPRESSED:  # it may wait for long
+        again.__dict__.pop("body", None)
+    again._is_settled = again.has_failed = False
+    again.tries += 1
+    return again
 
 
 class ReceivedMessage(InboundMessage):
@@ -247,15 +257,15 @@ class ReceivedMessage(InboundMessage):
 
     async def ack(self) -> None:
         """Acknowledge the message: it never comes again once the offset is committed."""
-        self.settle()
+        settle(self)
 
     async def nack(self, delay_ms: int | None = None) -> None:
         """Let the message come again after a pause, which by default grows with each retry."""
-        self.fail(delay_ms)
+        retry_later(self, delay_ms)
 
     async def dead_letter(self) -> None:
         """Move the message to the group's dead letters, topic `%DLQ%` and the group's name."""
-        self.give_up()
+        give_up(self)
 
     async def reply(self, body: bytes, *, properties: Mapping[str, str] = _NONE) -> bool:
         """Reply to a request; returns False when its producer has gone or waits no more.

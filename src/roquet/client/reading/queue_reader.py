@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
+from roquet.client.config import flow_limits
 from roquet.client.connection.background import BackgroundTasks, ErrorLogThrottle, Wakeup
 from roquet.client.reading.consume_rates import ConsumeRates
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import InboundMessage, ReceivedMessage, read_records
+from roquet.client.reading.message import InboundMessage, ReceivedMessage, next_try, read_records
 from roquet.client.reading.pull_request import Puller, SubscriptionFilter
 from roquet.client.reading.request_reply import ReplySender
 from roquet.client.reading.retry import FailurePolicy
@@ -37,7 +38,7 @@ IDLE_PAUSE_MS: Final = 20
 class ReaderContext(msgspec.Struct, frozen=True):
     """Objects that all readers of a consumer share."""
 
-    inbox: Inbox
+    inbox: Inbox[ReceivedMessage]
     puller: Puller
     failures: FailurePolicy
     background: BackgroundTasks
@@ -79,7 +80,7 @@ class QueueReader:
         self._spans = context.spans
         self._request = MessageRequest(queue.topic, queue.broker_name)
         self._config = context.puller.config
-        self._limits = self._config.limits
+        self._limits = flow_limits(self._config)
         self.namespace = self._config.namespace
         self._tally = context.rates.of(queue.topic)
         self._room = Wakeup()
@@ -283,7 +284,7 @@ class QueueReader:
         if self.is_held:
             await self._clock.sleep(pause_ms)
         if self.is_held:
-            self._hand_out_again(cast("ReceivedMessage", message.next_try()))
+            self._hand_out_again(next_try(cast("ReceivedMessage", message)))
         else:
             self._abandon(message)
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from roquet.client.config import ConsumerConfig
+from roquet.client.config import ConsumerConfig, broker_strategy, find_strategy
 from roquet.client.connection.session import Session
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, ConfigError, UsageError
@@ -37,7 +37,8 @@ class QueueAllocator:
         self._session = session
         self._config = config
         self._group = group
-        self._strategy = config.find_strategy()
+        self._strategy = find_strategy(config.strategy)
+        self._broker_strategy = broker_strategy(config.strategy)
         self._is_shared = config.message_model is MessageModel.CLUSTERING
 
     async def queues_of(self, topic: str) -> Sequence[MessageQueue]:
@@ -48,7 +49,7 @@ class QueueAllocator:
             raise UsageError(f"topic {topic} does not exist yet")
         if not queues or not self._is_shared:
             return queues
-        if self._config.broker_strategy:
+        if self._broker_strategy:
             return await self._broker_allocation(topic)
         members = await self._members(topic)
         allocated = member_queues(self._client_id, queues, members, self._strategy or average)
@@ -62,7 +63,7 @@ class QueueAllocator:
         Brokers that cannot be reached are skipped: the rebalances that follow will tell.
         """
         self._warn_of_retries(topics)
-        if not self._config.broker_strategy or not self._is_shared:
+        if not self._broker_strategy or not self._is_shared:
             return
         routes, membership = self._session.routes, self._session.membership
         known = [topic for topic in topics if not is_retry(topic)]
@@ -129,7 +130,7 @@ class QueueAllocator:
             topic=topic,
             consumer_group=self._group,
             client_id=self._client_id,
-            strategy_name=self._config.broker_strategy or "",
+            strategy_name=self._broker_strategy or "",
             message_model=self._config.message_model,
         )
         call = QueryAssignment(body=codec.dumps(query))
@@ -157,6 +158,6 @@ class QueueAllocator:
     def _unsupported(self, topic: str) -> ConfigError:
         return ConfigError(
             f"strategy: broker {self._deciding_broker(topic)} does not support "
-            f"{self._config.broker_strategy}, which only brokers can compute: "
+            f"{self._broker_strategy}, which only brokers can compute: "
             "use Roquet's brokers, or another strategy"
         )

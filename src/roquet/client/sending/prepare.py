@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final, TypedDict
+from typing import Final, TypedDict
 
 import msgspec
 
@@ -15,6 +15,7 @@ from roquet.model.errors import MessageIllegal, UsageError
 from roquet.model.message import Message
 from roquet.model.names import BROKER_ONLY_TOPICS, check_topic, is_retry, is_text
 from roquet.model.namespaces import wrap
+from roquet.model.settings import suggest
 from roquet.rules.tag_filter import is_single_tag
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.batch import BATCH_ITEM_SIZE_MIN
@@ -37,16 +38,27 @@ _order_hash: Final = lru_cache(ORDER_KEYS_MAX)(hash_code)
 
 
 class MessageFields(TypedDict, total=False):
-    """Fields of a message besides its topic and body."""
+    """Fields of a message besides its topic and body, as keywords of the methods that send."""
 
     tag: str | None
+    """One word to filter by; subscriptions name those that they take."""
     keys: str | Sequence[str]
+    """Texts to find the message by, as an order's number; Kafka's key is `order_key`."""
     order_key: str | None
+    """Messages with the same order key go to the same queue, and stay in order."""
     properties: Mapping[str, str]
+    """Further texts by name, which other libraries call headers; SQL filters read them."""
     flag: int
+    """A number that brokers hand on."""
     delay_level: int
+    """Delivered after one of the broker's configured delays: 1 is 1 s, 18 is 2 h."""
     delay: timedelta | None
+    """Delivered after this time."""
     deliver_at: datetime | None
+    """Delivered at this time, which must have a time zone."""
+
+
+_FIELDS: Final = MessageFields.__optional_keys__
 
 
 class PreparedMessage(msgspec.Struct, frozen=True, gc=False):
@@ -104,10 +116,12 @@ def build_message(message: Message | str, body: bytes | None, fields: MessageFie
         return message
     if body is None:
         raise UsageError("the body is missing: send(topic, body), or send(Message(...))")
-    arguments: dict[str, Any] = {**fields}
-    keys = arguments.pop("keys", ())
-    arguments["keys"] = (keys,) if isinstance(keys, str) else tuple(keys)
-    return Message(message, body, **arguments)
+    for name in fields.keys() - _FIELDS:
+        raise UsageError(
+            f"{name}: a message has no such field{suggest(name, _FIELDS)}; "
+            f"it has {', '.join(sorted(_FIELDS))}"
+        )
+    return Message(message, body, **fields)
 
 
 class MessagePreparer:
@@ -248,8 +262,6 @@ def _checked_order_key(key: str) -> str:
 
 
 def _join_keys(keys: Sequence[str]) -> str:
-    if isinstance(keys, str):
-        raise UsageError(f"keys are a tuple of str: ({keys!r},)")
     for key in keys:
         if not key or names.KEYS_SEPARATOR in key:
             raise MessageIllegal(f"key {key!r} is empty or holds a blank: blanks separate keys")

@@ -15,7 +15,7 @@ from roquet.client.config import ClientConfig, ProducerConfig
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
 from roquet.client.connection.session import Session
 from roquet.client.reading.handler_pool import MessageHandler, is_coroutine_function
-from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.message import M, ReceivedMessage
 from roquet.client.sending.delivery import MessageDelivery
 from roquet.client.sending.outgoing import OutgoingBatch
 from roquet.client.sending.prepare import MessagePreparer
@@ -132,12 +132,12 @@ class Tracer:
 
     # Consumers.
 
-    def wrap(self, handler: MessageHandler) -> MessageHandler:
+    def wrap(self, handler: MessageHandler[M]) -> MessageHandler[M]:
         """Wrap a handler, so that its calls are traced."""
-        call: Callable[[ReceivedMessage], Any] = handler
+        call: Callable[[M], Any] = handler
         if is_coroutine_function(handler):
 
-            async def awaited(message: ReceivedMessage) -> object:
+            async def awaited(message: M) -> object:
                 begun = self._begin(message)
                 try:
                     result = await call(message)
@@ -149,7 +149,7 @@ class Tracer:
 
             return awaited
 
-        def called(message: ReceivedMessage) -> object:
+        def called(message: M) -> object:
             begun = self._begin(message)
             try:
                 result = call(message)
