@@ -4,8 +4,8 @@
         async with Producer(roquet_cluster.namesrv_addr) as producer: ...
 
 Async tests that use one run without a plugin for asyncio, each in an event loop of its own; where
-pytest-asyncio or anyio takes the test, that is left to it. Brokers are imported when a test first uses a fixture: a project that uses none pays for no import
-but this one.
+pytest-asyncio or anyio takes the test, that is left to it. Brokers are imported when a test first
+uses a fixture: a project that uses none pays for no import but this one.
 """
 
 import inspect

@@ -5,6 +5,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final, NoReturn, Protocol, Self
 
+from roquet.client.arguments import check_timeout
 from roquet.model import properties as names
 from roquet.model.errors import RecordError, UsageError
 from roquet.model.flags import COMPRESSION_MASK
@@ -209,8 +210,7 @@ class InboundMessage:
 
     def fail(self, delay_ms: int | None = None) -> None:
         """Let the message come again."""
-        if delay_ms is not None and delay_ms < 0:
-            raise UsageError(f"a message cannot come again after {delay_ms} ms")
+        check_timeout(delay_ms, "delay_ms")
         if not self._is_settled:
             self._owner.retry(self, delay_ms)  # raises in another event loop
             self._is_settled = self.has_failed = True
