@@ -489,13 +489,13 @@ async def test_our_clients_work_with_the_rights_that_they_need() -> None:
 @pytest.mark.parametrize("is_v2", [None, False])
 @in_virtual_time
 async def test_a_popping_group_fails_again_and_again_with_rights_on_itself_and_its_topic(
-    is_v2: bool | None,
+    is_v2: bool | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = this_loop().clock
     async with virtual_cluster(retry_topic_v2=is_v2, **SECURED) as running:
         await make_user(
             running.brokers[0], "app", allow("Topic:Orders", "Pub", "Sub"),
-            allow("Group:popping", "Sub"),
+            allow("Group:popping", "Sub", "Get"),
         )  # fmt: skip
         keys: dict[str, Any] = {"access_key": "app", "secret_key": "app-secret", "clock": clock}
         async with Producer(running.namesrv_addr, config=ProducerConfig(**keys)) as producer:
@@ -509,6 +509,7 @@ async def test_a_popping_group_fails_again_and_again_with_rights_on_itself_and_i
                 tries.append(message.reconsume_times)
                 await (message.nack(500) if len(tries) < 4 else message.ack())
         assert tries == [0, 1, 2, 3]
+        assert "no permission" not in caplog.text
         assert len(running.brokers[0].broker.delivery.revive.in_flight) == 0
 
 

@@ -6,11 +6,20 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Se
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from roquet.client.arguments import check_timeout
 from roquet.client.config import ClientConfig, config_or_default, resolve_name_servers
 from roquet.client.connection.routes import NameServers
 from roquet.client.connection.security import connection_security
-from roquet.model.errors import CallError, CallRefused, ConnectFailed, RoquetError, UsageError
-from roquet.model.names import check_topic
+from roquet.model.config_check import check_types
+from roquet.model.errors import (
+    CallError,
+    CallRefused,
+    ConfigError,
+    ConnectFailed,
+    RoquetError,
+    UsageError,
+)
+from roquet.model.names import check_topic, is_text
 from roquet.model.route import BrokerData, ClusterInfo, TopicRoute
 from roquet.model.settings import suggest
 from roquet.net.pool import ChannelPool
@@ -87,6 +96,8 @@ class AdminClient:
 
     async def route(self, topic: str) -> TopicRoute | None:
         """Brokers and queues of a topic; None when no broker has it."""
+        if not is_text(topic):
+            raise UsageError(f"the topic name is a text, not {topic!r:.100}")
         try:
             reply = await self._servers.ask(GetRoute(topic=topic, accept_standard_json_only=True))
         except CallRefused as error:
@@ -117,6 +128,8 @@ class AdminClient:
     async def ask(self, address: str, call: Call[R], timeout_ms: int | None = None) -> R:
         """Call one server by address; None is the timeout of the client's settings."""
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        check_timeout(timeout_ms, least=1)
+        _check_call(call)
         async with self._slots:
             return await self._pool.call(address, call, timeout_ms)
 
@@ -140,6 +153,16 @@ class AdminClient:
 
         changed, failed = await outcomes(calls, change)
         return check_done_everywhere(list(changed), failed, f"{done} on")
+
+
+def _check_call(call: object) -> None:
+    """Raise UsageError for a call with a field of a wrong type, before it is encoded."""
+    if not isinstance(call, Call):
+        raise UsageError(f"a call is a request of roquet.wire.calls, not {call!r:.100}")
+    try:
+        check_types(call)
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
 
 
 async def outcomes(

@@ -82,10 +82,10 @@ async def collect(sources: BundleSources, clock: Clock) -> dict[str, bytes]:
     """Collect the files of a bundle by name. What fails is in faults.txt; nothing is raised."""
     bundle = _Bundle()
     bundle.files["versions.txt"] = _versions().encode()
-    bundle.files["environment.txt"] = hide_secrets(sorted(_environment(sources.environ))).encode()
+    bundle.files["environment.txt"] = _bytes(hide_secrets(sorted(_environment(sources.environ))))
     for path in sources.configs:
         with bundle.noting_faults(path):
-            bundle.files[bundle.free_name(path.name)] = shown_settings(path).encode()
+            bundle.files[bundle.free_name(path.name)] = _bytes(shown_settings(path))
     for path in sources.logs:
         with bundle.noting_faults(path):
             bundle.files[bundle.free_name(f"logs/{path.name}")] = _last_part(path)
@@ -96,8 +96,13 @@ async def collect(sources: BundleSources, clock: Clock) -> dict[str, bytes]:
         with bundle.noting_faults(directory):
             for name, data in _data_files(directory, sources.checks_all):
                 bundle.files[f"{place}/{name}"] = data
-    bundle.files["faults.txt"] = "".join(f"{fault}\n" for fault in bundle.faults).encode()
+    bundle.files["faults.txt"] = _bytes("".join(f"{fault}\n" for fault in bundle.faults))
     return bundle.files
+
+
+def _bytes(text: str) -> bytes:
+    """Text as UTF-8; environments and remarks may hold bytes and surrogates that it has not."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 class _Bundle:

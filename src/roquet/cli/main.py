@@ -38,8 +38,8 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
         "servers.dashboard:dashboard": "Show a cluster as web pages, and change it there.",
     },
     "Messages": {
-        "messaging.messages:produce": "Send messages; each receipt is printed: id, queue, offset.",
-        "messaging.messages:consume": "Print a topic's messages as they come, until Ctrl-C.",
+        "messaging.produce:produce": "Send messages; each receipt is printed: id, queue, offset.",
+        "messaging.consume:consume": "Print a topic's messages as they come, until Ctrl-C.",
         "messaging.lookup:message": "Single messages.",
         "messaging.dlq:dlq": "Messages that groups gave up.",
         "messaging.dlq:set-aside": "Messages that a broker's services cannot handle.",
@@ -179,6 +179,7 @@ def main() -> None:
 
 def run(command: Callable[[], object]) -> None:
     """Run a command; an error is one line on stderr and an exit code."""
+    output.accept_any_text()
     try:
         command()
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@
     sending/                                    preparation, batches, retries on other brokers
     connection/                                 identity, routes, heartbeats, background tasks
     spans/                                      OpenTelemetry's spans, where a setting asks for them
-    config                                      settings
+    config · arguments                          settings · checks of what users pass
 
 Each line imports only from those below it; a contract in pyproject.toml checks that.
 """

@@ -31,6 +31,7 @@ from roquet.client import pop, push
 from roquet.client import producer as sending
 from roquet.client import pull as pulling
 from roquet.client import transaction as transacting
+from roquet.client.arguments import check_function, check_timeout
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig, Selector
 from roquet.client.connection.loop_thread import LoopThread
 from roquet.client.connection.stop_signals import PROCESS, StopSignals, is_main_thread
@@ -117,8 +118,7 @@ class ReceivedMessage(InboundMessage):
 
     def nack(self, delay_ms: int | None = None) -> None:
         """Let the message come again after a pause, which by default grows with each retry."""
-        if delay_ms is not None and delay_ms < 0:
-            raise UsageError(f"a message cannot come again after {delay_ms} ms")
+        check_timeout(delay_ms, "delay_ms")
         self._settle(retry_later, delay_ms)
 
     def dead_letter(self) -> None:
@@ -452,6 +452,7 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
         raises KeyboardInterrupt.
         """
         self._signals.note_reader()
+        check_function(handler, "a handler", "the message")
         plain = cast("MessageHandler[M]", handler)
 
         def handle(message: InboundMessage) -> object:

@@ -16,7 +16,7 @@ from roquet.model.names import TRACE_TOPIC
 from roquet.model.queue import MessageQueue
 from roquet.model.settings import parse_addresses
 from roquet.model.subscription import ConsumeFromWhere, MessageModel
-from roquet.net.clock import SYSTEM_CLOCK, Clock
+from roquet.net.clock import SYSTEM_CLOCK, Clock, clock_of_loop
 from roquet.net.tls import Tls
 from roquet.rules.allocate import BROKER_DECIDED, STRATEGIES, MachineRoomStrategy, Strategy, name_of
 from roquet.rules.balance.rebalance import REBALANCE_PERIOD_MS
@@ -113,7 +113,8 @@ class ClientConfig(CheckedConfig, frozen=True, kw_only=True):
     instance: str | None = None
     """The second half of the client id; None makes a unique one."""
     clock: Clock = SYSTEM_CLOCK
-    """Source of time; tests replace it."""
+    """Source of time; the system's stands for the running event loop's own, if it has one, as in
+    virtual time (`roquet.testing.clock`)."""
     rng: Random = msgspec.field(default_factory=Random)
     """Source of randomness, for example of the first queue to send to; seed it for a repeatable
     test."""
@@ -342,12 +343,16 @@ C = TypeVar("C", bound=ClientConfig)
 
 
 def config_or_default(defaults: C, config: object) -> C:
-    """The given settings, or the defaults for None; UsageError for a value of another type."""
+    """The given settings, or the defaults for None; UsageError for a value of another type.
+
+    Their clock is that of the running event loop, if they name no other and it has one.
+    """
     if config is None:
-        return defaults
+        config = defaults
     if not isinstance(config, type(defaults)):
         raise UsageError(f"config: a {type(defaults).__name__}, not {config!r:.100}")
-    return config
+    clock = clock_of_loop(config.clock)
+    return config if clock is config.clock else msgspec.structs.replace(config, clock=clock)
 
 
 def resolve_name_servers(

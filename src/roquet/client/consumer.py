@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Generic, Self
 
+from roquet.client.arguments import check_function, check_number, check_timeout
 from roquet.client.config import ConsumerConfig, check_consumption, strategy_name
 from roquet.client.connection import open_consumers
 from roquet.client.connection.background import cancel_and_wait
@@ -281,6 +282,7 @@ class Consumer(Generic[M]):
             )  # fmt: skip
 
     async def _next(self, timeout_ms: int | None) -> M | None:
+        check_timeout(timeout_ms)
         self._begin_reading()
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
@@ -291,6 +293,8 @@ class Consumer(Generic[M]):
     async def fetch(self, count: int, timeout_ms: int = FETCH_TIMEOUT_MS) -> Sequence[M]:
         """Return up to `count` messages; fewer after the timeout."""
         self._session.check()
+        check_number(count, "count", 1)
+        check_timeout(timeout_ms)
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + timeout_ms
         messages: list[M] = []
@@ -332,6 +336,7 @@ class Consumer(Generic[M]):
         Ctrl-C it raises KeyboardInterrupt.
         """
         self._begin_reading()
+        check_function(handler, "a handler", "the message")
         traced = handler if self._tracer is None else self._tracer.wrap(handler)
         if self._session.spans is not None:
             traced = in_spans(traced, self._session.spans)
@@ -359,6 +364,7 @@ class Consumer(Generic[M]):
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Read an assigned queue from an offset on."""
         self._session.check()
+        check_number(offset, "offset")
         reader = self._assigned_queues.reader(queue)
         if (message_filter := self._filters.get(queue.topic)) is None:
             raise UsageError(
@@ -418,7 +424,7 @@ class RebalancedConsumer(Consumer[ReceivedMessage]):
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to a topic."""
         self._check_if_open()
-        self._filters.pop(self._full_name(topic), None)
+        self._filters.pop(check_topic(self._full_name(topic)), None)
         self._subscriptions_changed()
 
     def _subscriptions_changed(self) -> None:
@@ -436,21 +442,25 @@ class RebalancedConsumer(Consumer[ReceivedMessage]):
 
     def on_assigned(self, listener: RebalanceListener) -> None:
         """Call a function with newly assigned queues, before they are read."""
-        self._rebalancer.listeners.assigned.append(listener)
+        self._rebalancer.listeners.assigned.append(
+            check_function(listener, "a listener", "the queues")
+        )
 
     def on_revoked(self, listener: RebalanceListener) -> None:
         """Call a function with queues that go to another member, after their offsets are committed.
 
         A close calls it as well, with the queues held to the end.
         """
-        self._rebalancer.listeners.revoked.append(listener)
+        self._rebalancer.listeners.revoked.append(
+            check_function(listener, "a listener", "the queues")
+        )
 
     def on_lost(self, listener: RebalanceListener) -> None:
         """Call a function with lost queues, which another member may read already.
 
         Only ordered queues are lost, when their lock could not be renewed.
         """
-        self._rebalancer.listeners.lost.append(listener)
+        self._rebalancer.listeners.lost.append(check_function(listener, "a listener", "the queues"))
 
 
 def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:

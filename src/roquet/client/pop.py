@@ -14,6 +14,7 @@ from roquet.client.popping.pop_loop import ANY_QUEUE, PopLoop
 from roquet.client.popping.prefetch_buffer import PrefetchBuffer
 from roquet.client.reading.pull_request import check_filters, subscribed_ms
 from roquet.model.errors import ConfigError, RoquetError, UsageError
+from roquet.model.names import check_topic
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ALL, ConsumeType, MessageModel
 from roquet.rules.consumption.pop import COUNT_MAX
@@ -83,7 +84,7 @@ class PopConsumer(Consumer[PoppedMessage]):
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to a topic."""
         self._check_if_open()
-        topic = self._full_name(topic)
+        topic = check_topic(self._full_name(topic))
         self._filters.pop(topic, None)
         self._stop_popping(topic)
         if self.is_open:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import Final, Self, Unpack, overload
 
+from roquet.client.arguments import check_number
 from roquet.client.config import ProducerConfig, Selector, config_or_default
 from roquet.client.connection.session import Session
 from roquet.client.reading.request_reply import PendingRequests, ReplyMessage
@@ -16,13 +17,14 @@ from roquet.client.sending.prepare import (
     MessagePreparer,
     PreparedMessage,
     build_message,
+    check_messages,
 )
 from roquet.client.sending.send_many import IN_FLIGHT, SendMany
 from roquet.client.tracing.tracer import Tracer
 from roquet.log_records import logger
 from roquet.model.errors import FieldError, MessageIllegal, UsageError
 from roquet.model.message import Message
-from roquet.model.names import check_group
+from roquet.model.names import check_group, check_topic
 from roquet.model.namespaces import wrap
 from roquet.model.results import SendReceipt
 from roquet.model.subscription import HeartbeatData, ProducerData
@@ -278,6 +280,8 @@ class Producer:
                 "there is no recall handle: only receipts of messages with delay or deliver_at "
                 "have one, and only from brokers of version 5"
             )
+        if not isinstance(handle, str):
+            raise UsageError(f"a recall handle is a str, not {handle!r:.80}: use that of a receipt")
         try:
             decoded = decode_recall_handle(handle)
         except FieldError:
@@ -285,7 +289,7 @@ class Producer:
                 f"{handle[:80]!r} is not a recall handle: use that of a receipt"
             ) from None
         deadline_ms = self._delivery.deadline_ms(timeout_ms)
-        topic = wrap(self._config.namespace, topic)
+        topic = check_topic(wrap(self._config.namespace, topic))
         await self._delivery.queues(topic, deadline_ms)
         call = Recall(
             producer_group=self.group, topic=topic, recall_handle=handle, broker_name=decoded.broker
@@ -343,6 +347,7 @@ class Producer:
         unless those linger. `send_many` accepts any messages, and any number.
         """
         spans = self._session.spans
+        check_messages(messages)
         prepared = [self._prepare(message, selector) for message in messages]
         self._check_batch(prepared)
         if spans is not None:
@@ -372,6 +377,9 @@ class Producer:
         error is raised once the batches under way have their receipts.
         """
         self._session.check()
+        if not isinstance(messages, AsyncIterable):
+            check_messages(messages)
+        check_number(in_flight, "in_flight", 1)
         spans = self._session.spans
         prepare = self._prepared if spans is None else self._prepared_in_span
         return SendMany(messages, prepare, self._delivery, in_flight, spans=spans)

@@ -5,6 +5,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from roquet.client.arguments import (
+    INT32_MAX,
+    INT64_MAX,
+    TIMEOUT_MS_MAX,
+    check_number,
+    check_queue,
+    check_queues,
+    check_timeout,
+)
 from roquet.client.config import ConsumerConfig, config_or_default
 from roquet.client.connection.routes import SEARCH_PAUSE_MS
 from roquet.client.consumer import FETCH_TIMEOUT_MS, RebalancedConsumer
@@ -106,6 +115,9 @@ class PullConsumer(RebalancedConsumer):
         for an offset of the queue: ask for its new first offset. Raises RecordError, with the
         offset, for a body that cannot be decompressed.
         """
+        check_number(offset, "offset", -INT64_MAX)
+        check_number(count, "count", 1, INT32_MAX)
+        check_number(wait_ms, "wait_ms", 0, TIMEOUT_MS_MAX)
         await self._ensure_route(queue)
         message_filter = SubscriptionFilter.from_user(queue.topic, tags, sql, self._config)
         topic_id = self._offsets.latest_topic_id(queue)
@@ -194,6 +206,8 @@ class PullConsumer(RebalancedConsumer):
     async def _commit(self, queue: MessageQueue | None, offset: int | None) -> None:
         if offset is None:
             self._settle_polled()
+        else:
+            check_number(offset, "offset")
         if queue is None:
             for assigned in self.assignment():
                 await self._ensure_route(assigned)
@@ -216,6 +230,8 @@ class PullConsumer(RebalancedConsumer):
         settled by their own methods.
         """
         self._session.check()
+        check_number(count, "count", 1)
+        check_timeout(timeout_ms)
         self._settle_polled()
         messages: list[ReceivedMessage] = []
         if (message := self._inbox.pop() or await self.next(timeout_ms)) is not None:
@@ -232,6 +248,7 @@ class PullConsumer(RebalancedConsumer):
         self._session.check()
         if self._rebalancing is not None:
             raise UsageError("this consumer has subscribed: its queues are assigned by the group")
+        queues = check_queues(queues)
         filters = {
             queue.topic: SubscriptionFilter.from_user(queue.topic, tags, sql, self._config)
             for queue in queues
@@ -274,5 +291,6 @@ class PullConsumer(RebalancedConsumer):
 
     async def _ensure_route(self, queue: MessageQueue) -> None:
         self._session.check()
+        check_queue(queue)
         if self._session.routes.readable(queue.topic) is None:
             await self._session.routes.refresh(queue.topic)

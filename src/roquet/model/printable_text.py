@@ -38,7 +38,7 @@ def json_printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        char if char in "\n\t" or not _is_special(char) else _json_escape(char) for char in text
+        char if char in "\n\t" or not _is_special(char) else json_escape(char) for char in text
     )
 
 
@@ -77,6 +77,7 @@ def _escape(char: str) -> str:
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
-def _json_escape(char: str) -> str:
+def json_escape(char: str) -> str:
+    r"""A character as JSON writes it in ASCII: `\u20ac`, or two such units."""
     data = char.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{data[at : at + 2].hex()}" for at in range(0, len(data), 2))

@@ -63,13 +63,16 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 def parse_address(text: str, name: str = "address", *, port: int | None = None) -> tuple[str, int]:
     """Parse host:port or [v6]:port into host and port; `port` is the default if given."""
+    if not isinstance(text, str):
+        raise ConfigError(f"{name}: 'HOST:PORT', not {text!r:.100}")
     host, colon, tail = text.strip().rpartition(":")
     if not colon or tail.endswith("]"):
         host, tail = text.strip(), "" if port is None else str(port)
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-    if not host or not tail.isdecimal() or not 0 <= int(tail) <= 65_535:
-        raise ConfigError(f"{name}: {text!r} is not HOST:PORT")
+    if not host or "/" in host or not tail.isdecimal() or not 0 <= int(tail) <= 65_535:
+        hint = ": leave out the scheme and the path" if "/" in text else ""
+        raise ConfigError(f"{name}: {text!r} is not HOST:PORT{hint}")
     return host, int(tail)
 
 

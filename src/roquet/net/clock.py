@@ -73,6 +73,19 @@ class SystemClock:
 
 SYSTEM_CLOCK: Final = SystemClock()
 
+
+def clock_of_loop(clock: Clock = SYSTEM_CLOCK) -> Clock:
+    """The clock of the running event loop if it has one, as in virtual time, else the system's.
+
+    A clock that is not the system's was chosen, and stays.
+    """
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # blocking clients are made where none runs
+        return clock
+    return getattr(loop, "clock", clock) if clock is SYSTEM_CLOCK else clock
+
+
 JUMP_MS: Final = 60_000
 """A change of the wall clock against the monotonic one by more ms than this is a jump; smaller
 corrections are accepted at once."""

@@ -25,7 +25,7 @@ from roquet.model.topic import MASTER_ID
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net import loop
-from roquet.net.clock import SYSTEM_CLOCK, Clock
+from roquet.net.clock import SYSTEM_CLOCK, Clock, clock_of_loop
 from roquet.rules.replication.acknowledgement import BrokerRole
 
 T = TypeVar("T")
@@ -123,6 +123,7 @@ class Cluster:
 
     async def __aenter__(self) -> Self:
         namesrvs, brokers = self._wanted
+        self._clock = clock_of_loop(self._clock)
         try:
             for _ in range(namesrvs):
                 config = NameServerConfig(host=self._settings.get("host", HOST), port=0)
@@ -163,7 +164,9 @@ def cluster(
     """A whole cluster in this process: enter it with `async with`.
 
     Clients connect to its `namesrv_addr`. Name servers and brokers listen on free ports of this
-    machine. `settings` are fields of `BrokerConfig`; name servers listen on the same `host`.
+    machine, or on the network in memory where the event loop is in virtual time
+    (`roquet.testing.clock`), and go by the loop's clock. `settings` are fields of `BrokerConfig`;
+    name servers listen on the same `host`.
     """
     return Cluster(brokers, namesrvs, store, clock, settings)
 

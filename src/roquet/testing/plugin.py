@@ -1,13 +1,15 @@
 """Pytest fixtures: `roquet_cluster`, available as soon as Roquet is installed.
 
-    def test_an_order_is_billed(roquet_cluster):
-        with Producer(roquet_cluster.namesrv_addr) as producer: ...
+    async def test_an_order_is_billed(roquet_cluster):
+        async with Producer(roquet_cluster.namesrv_addr) as producer: ...
 
-Brokers are imported when a test first uses a fixture: a project that uses none pays for no import
-but this one.
+Async tests that use one run without a plugin for asyncio, each in an event loop of its own; where
+pytest-asyncio or anyio takes the test, that is left to it. Brokers are imported when a test first
+uses a fixture: a project that uses none pays for no import but this one.
 """
 
-from typing import TYPE_CHECKING
+import inspect
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -15,6 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from roquet.testing.cluster import BlockingCluster
+
+FIXTURES: Final = frozenset({"roquet_cluster", "roquet_session_cluster"})
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an async test that uses a fixture of ours and that no other plugin runs."""
+    test = pyfuncitem.obj
+    if not (inspect.iscoroutinefunction(test) and FIXTURES.intersection(pyfuncitem.fixturenames)):
+        return None
+    import asyncio
+
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(test(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.fixture

@@ -198,7 +198,8 @@ async def test_the_message_of_a_cancelled_handler_goes_back() -> None:
 
 async def test_a_coroutine_by_mistake_is_no_success(caplog: pytest.LogCaptureFixture) -> None:
     owner = RecordingOwner()
-    await run(lambda message: quick(message), filled(owner, 1), owner, 1)
+    with pytest.raises(UsageError, match="make it an `async def`"):
+        await working(lambda message: quick(message), filled(owner, 1)).run()
     assert (owner.done, owner.failed) == ([], [b"0"])
     assert "make it an `async def`" in caplog.text
 
@@ -378,7 +379,8 @@ async def test_an_async_handler_that_returns_a_coroutine_has_not_handled() -> No
         return quick(message)
 
     owner = RecordingOwner()
-    await run(forgetful, filled(owner, 1), owner, 1)
+    with pytest.raises(UsageError, match="returned a coroutine"):
+        await working(forgetful, filled(owner, 1)).run()
     assert (owner.done, owner.failed) == ([], [b"0"])
 
 

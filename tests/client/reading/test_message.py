@@ -111,7 +111,7 @@ async def test_a_message_may_be_given_up() -> None:
     await message.dead_letter()
     await message.nack()
     assert owner.heard == [(7, DEAD_LETTER)]
-    with pytest.raises(UsageError, match="-5 ms"):
+    with pytest.raises(UsageError, match="delay_ms: -5 is less than 0"):
         await received(owner).nack(-5)
 
 

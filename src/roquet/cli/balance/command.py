@@ -53,7 +53,7 @@ def balance(  # noqa: PLR0913 - the command's options
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(text, "utf-8")
+        path.write_text(text, "utf-8", "backslashreplace")
     except OSError as error:
         reason = "its folder does not exist" if not path.parent.is_dir() else error.strerror
         raise UsageError(f"{path} cannot be written: {reason}") from error

@@ -268,5 +268,5 @@ def _result(
 
 def _set_aside_line(one: SetAsideMessage) -> str:
     fields = (one.broker, one.service, one.place, one.reason)
-    shown = "  ".join(output.one_line(text.encode(), REASON_MAX) for text in fields)
+    shown = "  ".join(output.one_line(text, REASON_MAX) for text in fields)
     return f"{one.message_id}  {output.time_text(one.kept_ms)}  {shown}"

@@ -129,7 +129,7 @@ def _whole(message: StoredMessage) -> Iterator[str]:
     for name, value in shown.items():
         yield f"{name + ':':13} {value}"
     for name, value in sorted(message.properties.items()):
-        yield f"  {name} = {output.one_line(value.encode(), 2_000)}"
+        yield f"  {name} = {output.one_line(value, 2_000)}"
     yield ""
     output.echo_lines(message.body.decode("utf-8", "replace"), indent="  ")  # which keeps tabs
     if message.body_note:

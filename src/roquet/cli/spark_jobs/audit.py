@@ -57,7 +57,7 @@ def audit(options: AuditOptions, namesrv: str, as_json: bool) -> Result:
 
         report = audit_job.run(params, _spark(params.master), tell)
     if options.page is not None:
-        Path(options.page).write_text(html(report), "utf-8")
+        Path(options.page).write_text(html(report), "utf-8", "backslashreplace")
     text = _report_parts(report, options.page)
     return Result(json=[report], text=text, is_failed=not report.is_clean)
 

@@ -5,6 +5,8 @@ terminal would obey (`model.text`); JSON keeps every value and escapes the same 
 """
 
 import base64
+import codecs
+import io
 import os
 import sys
 from collections.abc import Iterable
@@ -18,7 +20,7 @@ import typer
 from roquet.cli.terminal.exit_codes import FAILED
 from roquet.model.errors import ConfigError, RoquetError, UsageError
 from roquet.model.moments import FORMS, parse_moment
-from roquet.model.printable_text import json_printable, printable, without_surrogates
+from roquet.model.printable_text import json_escape, json_printable, printable, without_surrogates
 from roquet.model.printable_text import quantity as quantity
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from roquet.model.message import StoredMessage
 
     Stored = StoredMessage | InboundMessage
+
+ESCAPING: Final = "roquet.escape"
+"""Name of the error handler of stdout and stderr."""
 
 _BLANKS: Final = str.maketrans("\n\r\t", "   ")
 
@@ -46,9 +51,34 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 
 
+def accept_any_text() -> None:
+    r"""Let stdout and stderr take any text: what their encoding lacks is written as `\u20ac`.
+
+    Terminals and pipes may be ASCII or Latin-1 (LANG, PYTHONIOENCODING), and no encoding has half
+    an emoji, which clients may send. JSON is equal with such escapes.
+    """
+    codecs.register_error(ESCAPING, _escape_lacking)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=ESCAPING)
+
+
+def _escape_lacking(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(json_escape, error.object[error.start : error.end])), error.end
+
+
+def _write_line(line: str, *, err: bool = False) -> None:
+    # Not `typer.echo`, which writes UTF-8 where the stream is ASCII.
+    stream = sys.stderr if err else sys.stdout
+    stream.write(f"{line}\n")
+    stream.flush()
+
+
 def echo(line: object = "", *, err: bool = False) -> None:
     """Print one line; line breaks are escaped, so that no message looks like roquet's output."""
-    typer.echo(printable(str(line)), err=err)
+    _write_line(printable(str(line)), err=err)
 
 
 def echo_errors(lines: Iterable[str]) -> None:
@@ -60,7 +90,7 @@ def echo_errors(lines: Iterable[str]) -> None:
 def echo_lines(text: str, *, indent: str = "") -> None:
     """Print several lines; `indent` marks untrusted ones."""
     for line in text.replace("\r\n", "\n").split("\n"):
-        typer.echo(indent + printable(line, keep="\t"))
+        _write_line(indent + printable(line, keep="\t"))
 
 
 def echo_raw(data: bytes) -> None:
@@ -76,7 +106,7 @@ def rewrite_line(line: str) -> None:
 def echo_json(values: Iterable[Any]) -> None:
     """Print each value as one line of JSON."""
     for value in values:
-        typer.echo(json_text(value))
+        _write_line(json_text(value))
 
 
 def json_text(value: Any, *, pretty: bool = False) -> str:
@@ -216,8 +246,8 @@ def message_fields(message: "Stored") -> dict[str, Any]:
     return fields
 
 
-def one_line(body: bytes, longest: int) -> str:
-    """A body as one line of text, cut to `longest` characters."""
-    text = body.decode("utf-8", "replace")[: longest + 1]
-    shown = printable(text.translate(_BLANKS))
+def one_line(body: bytes | str, longest: int) -> str:
+    """A body or another text as one line, cut to `longest` characters."""
+    text = body if isinstance(body, str) else body.decode("utf-8", "replace")
+    shown = printable(text[: longest + 1].translate(_BLANKS))
     return f"{shown[: longest - 1]}…" if len(shown) > longest else shown

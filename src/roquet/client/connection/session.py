@@ -115,7 +115,9 @@ class Session:
         if self._is_over or self.is_closing:
             raise UsageError("this client is closed: make a new one")
         if not self.is_open:
-            raise UsageError("this client is not started: use `async with`, or await start()")
+            raise UsageError(
+                "this client is not started: enter it (with, async with), or call start()"
+            )
         self._own_loop.check()
 
     async def close(self) -> None:

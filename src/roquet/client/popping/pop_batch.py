@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from roquet.client.arguments import check_number
 from roquet.client.reading.message import InboundMessage, ReceivedMessage, Replies
 from roquet.model import properties as names
 from roquet.model.queue import MessageQueue
@@ -121,6 +122,7 @@ class PoppedMessage(ReceivedMessage):
 
     async def extend(self, invisible_ms: int) -> None:
         """Keep the message for this long from now; CallRefused when its time has passed already."""
+        check_number(invisible_ms, "invisible_ms", 1)
         self._owner = await self._owner.target.acks.extend(self._owner, self, invisible_ms)
 
     @cached_property

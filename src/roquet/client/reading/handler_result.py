@@ -1,6 +1,7 @@
 """Handler result: settles a message by what its handler returned or raised."""
 
 import inspect
+from collections.abc import Callable
 from typing import Final
 
 from roquet.client.reading.message import ReceivedMessage, retry_later, settle
@@ -28,9 +29,13 @@ ALREADY_SETTLED: Final = object()
 
 
 class HandlerResults:
-    """Settles messages whose handlers returned something other than None."""
+    """Settles messages whose handlers returned something other than None.
 
-    def __init__(self) -> None:
+    `fail_reads` is called with an error that each message would meet, and ends the run.
+    """
+
+    def __init__(self, fail_reads: Callable[[Exception], object] = repr) -> None:
+        self._fail_reads = fail_reads
         self._is_said = False
 
     def settle(self, message: ReceivedMessage, result: object) -> None:
@@ -38,9 +43,9 @@ class HandlerResults:
         if inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
-            fail_message(
-                message, UsageError("the handler returned a coroutine: make it an `async def`")
-            )
+            error = UsageError("the handler returned a coroutine: make it an `async def`")
+            fail_message(message, error)
+            self._fail_reads(error)
         elif result is False:
             fail_message(
                 message, UsageError("the handler returned False: raise, or nack the message")

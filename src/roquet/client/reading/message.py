@@ -5,6 +5,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final, NoReturn, Protocol, Self, TypeVar
 
+from roquet.client.arguments import check_timeout
 from roquet.model import properties as names
 from roquet.model.errors import RecordError, UsageError
 from roquet.model.flags import COMPRESSION_MASK
@@ -222,8 +223,7 @@ def settle(message: InboundMessage) -> None:
 
 def retry_later(message: InboundMessage, delay_ms: int | None = None) -> None:
     """Let the message come again after a pause; None leaves the pause to the owner."""
-    if delay_ms is not None and delay_ms < 0:
-        raise UsageError(f"a message cannot come again after {delay_ms} ms")
+    check_timeout(delay_ms, "delay_ms")
     if not message._is_settled:
         message._owner.retry(message, delay_ms)  # raises in another event loop
         message._is_settled = message.has_failed = True

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from roquet.client.arguments import INT64_MAX, check_number
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.connection.background import cancel_and_wait
 from roquet.client.connection.session import Session
@@ -121,6 +122,7 @@ class GroupOffsets:
 
     async def by_time(self, queue: MessageQueue, stored_ms: int) -> int:
         """The offset of the first message stored at or after a time."""
+        check_number(stored_ms, "stored_ms", -INT64_MAX)
         call = OffsetByTime(topic=queue.topic, queue_id=queue.queue_id, timestamp=stored_ms)
         return await self._offset(queue, call)
 

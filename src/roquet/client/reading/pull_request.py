@@ -79,6 +79,8 @@ class SubscriptionFilter(msgspec.Struct, frozen=True):
             return cls.by_tags(topic, expression, version)
         if expression != ALL:
             raise UsageError(f"topic {topic}: choose messages by tags or by sql, not by both")
+        if not isinstance(sql, str):
+            raise UsageError(f"sql is one str, as 'amount > 5', not {sql!r:.100}")
         sql92.parse(sql, compatible=config.sql_compatibility)
         subscription = Subscription(
             topic=topic, sub_string=sql, sub_version=version, expression_type=SQL92

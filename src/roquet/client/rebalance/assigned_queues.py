@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from roquet.client.arguments import check_queue
 from roquet.client.config import ConsumerConfig
 from roquet.client.reading.offsets import GroupOffsets
 from roquet.client.reading.ordered_reader import OrderedReader
@@ -39,7 +40,7 @@ class AssignedQueues:
 
     def reader(self, queue: MessageQueue) -> QueueReader:
         """The reader of a queue; UsageError when the queue is not assigned."""
-        if (reader := self.readers.get(queue)) is None:
+        if (reader := self.readers.get(check_queue(queue))) is None:
             raise UsageError(
                 f"{queue} is not assigned to this consumer: `assignment()` says what is"
             )
@@ -71,8 +72,6 @@ class AssignedQueues:
 
     def seek(self, queue: MessageQueue, offset: int, message_filter: SubscriptionFilter) -> None:
         """Continue at another offset; messages in flight do not count any more."""
-        if offset < 0:
-            raise UsageError(f"offset {offset} is negative")
         self.assign(self.reader(queue).queue, offset, message_filter)
 
     async def reset(

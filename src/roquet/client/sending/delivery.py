@@ -12,6 +12,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Final
 
+from roquet.client.arguments import check_timeout
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
 from roquet.client.sending.fault_tolerance import FaultTolerance
@@ -75,6 +76,7 @@ class MessageDelivery:
 
     def deadline_ms(self, timeout_ms: int | None = None) -> int:
         """The deadline of a send that begins now, on the monotonic clock."""
+        check_timeout(timeout_ms, least=1)
         timeout_ms = self.config.send_timeout_ms if timeout_ms is None else timeout_ms
         return self.config.clock.monotonic_ms() + timeout_ms
 

@@ -8,6 +8,7 @@ one is retried. Other keys do not wait.
 import asyncio
 from typing import TypeAlias
 
+from roquet.client.arguments import check_timeout
 from roquet.model.errors import CallError
 from roquet.model.queue import MessageQueue
 from roquet.net.clock import Clock
@@ -101,6 +102,7 @@ class OutstandingSends:
 
     async def flushed(self, timeout_ms: int | None) -> bool:
         """Wait for all earlier sends, up to a timeout; return whether all have ended."""
+        check_timeout(timeout_ms)
         self._past = [epoch for epoch in (*self._past, self.current) if not epoch.is_idle]
         self.current = FlushEpoch()
         waited = list(self._past)

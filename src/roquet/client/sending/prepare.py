@@ -1,12 +1,13 @@
 """Prepared messages: a user's message checked and encoded for the wire, before anything is sent."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, TypedDict
 
 import msgspec
 
+from roquet.client.arguments import INT32_MAX, check_number
 from roquet.client.config import ProducerConfig, Selector
 from roquet.client.connection.identity import MessageIdGenerator
 from roquet.client.sending.selectors import QueueSelection
@@ -114,6 +115,11 @@ def build_message(message: Message | str, body: bytes | None, fields: MessageFie
         if body is not None or fields:
             raise UsageError("a Message is sent as it is: give its parts when it is made")
         return message
+    if not isinstance(message, str):
+        raise UsageError(
+            f"a message is a Message, or a topic and a body, not {message!r:.100}; "
+            "send_batch and send_many take several"
+        )
     if body is None:
         raise UsageError("the body is missing: send(topic, body), or send(Message(...))")
     for name in fields.keys() - _FIELDS:
@@ -122,6 +128,12 @@ def build_message(message: Message | str, body: bytes | None, fields: MessageFie
             f"it has {', '.join(sorted(_FIELDS))}"
         )
     return Message(message, body, **fields)
+
+
+def check_messages(messages: object) -> None:
+    """Raise UsageError unless several messages were given; each is checked when it is prepared."""
+    if not isinstance(messages, Iterable) or isinstance(messages, str | bytes | Mapping):
+        raise UsageError(f"messages: several Message, as [Message(...)], not {messages!r:.100}")
 
 
 class MessagePreparer:
@@ -139,6 +151,8 @@ class MessagePreparer:
         self, message: Message, now_ms: int, selector: Selector | None = None
     ) -> PreparedMessage:
         """Check and encode a message; MessageIllegal or UsageError say what is wrong with it."""
+        if not (isinstance(message, Message) and isinstance(message.topic, str)):
+            raise _not_a_message(message)
         body, order_key = message.body, message.order_key
         topic, is_unbatchable = self._topics.get(message.topic) or self._check_topic(message.topic)
         if type(body) is not bytes or not 0 < len(body) <= self._body_size_max:
@@ -154,8 +168,12 @@ class MessagePreparer:
             raise MessageIllegal(
                 f"properties of {size} bytes are over the limit of {names.PROPERTIES_SIZE_MAX}"
             )
+        if message.flag != 0:
+            check_number(message.flag, "flag", -INT32_MAX - 1, INT32_MAX)
         if selector is None and order_key is None:
             selector = self._selector
+        elif selector is not None and not callable(selector):
+            raise UsageError(f"a selector is a function, not {selector!r:.100}")
         return PreparedMessage(
             topic,
             body,
@@ -207,6 +225,12 @@ def _properties(message: Message, message_id: str, *, delayed: bool) -> str:
     return text
 
 
+def _not_a_message(message: object) -> UsageError:
+    if isinstance(message, Message):
+        return UsageError(f"the topic name is a text, not {message.topic!r:.100}")
+    return UsageError(f"a message is a Message(topic, body), not {message!r:.100}")
+
+
 def _wrong_body(body: object, size_max: int) -> UsageError | MessageIllegal:
     if type(body) is not bytes:
         return UsageError(f"a body is bytes, not {type(body).__name__}: encode it")
@@ -239,7 +263,8 @@ def _delay_ms(delay: timedelta) -> int:
         raise UsageError(f"a delay is a timedelta, not {delay!r}; a level is given as delay_level")
     if delay < timedelta(0):
         raise MessageIllegal(f"a delay of {delay} would have to begin in the past")
-    return -(-delay // timedelta(milliseconds=1))  # rounded up: never delivered too early
+    whole_ms, rest = divmod(delay, timedelta(milliseconds=1))
+    return whole_ms + bool(rest)  # rounded up: never delivered too early
 
 
 def _epoch_ms(at: datetime) -> int:
@@ -262,6 +287,8 @@ def _checked_order_key(key: str) -> str:
 
 
 def _join_keys(keys: Sequence[str]) -> str:
+    if not all(map(is_text, keys)):
+        raise UsageError(f"keys are str, as ('A-17', 'A-18'), not {keys!r:.100}")
     for key in keys:
         if not key or names.KEYS_SEPARATOR in key:
             raise MessageIllegal(f"key {key!r} is empty or holds a blank: blanks separate keys")
@@ -281,13 +308,15 @@ def _checked_tag(tag: str) -> str:
 
 
 def _user_properties(properties: Mapping[str, str]) -> str:
+    if not isinstance(properties, Mapping):
+        raise UsageError(f"properties are a dict of str, not {properties!r:.100}")
     for name, value in properties.items():
+        if {type(name), type(value)} != {str}:
+            raise UsageError(f"property names and values are str: {name!r} is {value!r:.100}")
         if name in names.RESERVED:
             raise MessageIllegal(f"property {name} belongs to the system: choose another name")
         if not name or not value:
             raise MessageIllegal(f"property {name!r} is empty: readers would not see it")
-        if {type(name), type(value)} != {str}:
-            raise UsageError(f"property names and values are str: {name!r} is {value!r}")
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.cli.running import invoke, must_fail, roquet, wait_for_topic
 
-from roquet.cli.messaging import messages
+from roquet.cli.messaging import produce
 from roquet.cli.terminal import output
 from roquet.client import blocking
 from roquet.model.errors import RoquetError, UsageError
@@ -55,7 +55,7 @@ def test_an_interrupt_ends_the_wait_for_a_terminal(monkeypatch: pytest.MonkeyPat
 
     async def interrupted() -> None:
         async with asyncio.timeout(0.05):
-            async for _ in messages.stdin_lines():
+            async for _ in produce.stdin_reads():
                 raise AssertionError("nothing was typed")
 
     with pytest.raises(TimeoutError):

@@ -1,0 +1,67 @@
+"""Argument checks of the client's public methods: UsageError says what to pass instead."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from roquet.model.errors import UsageError
+from roquet.model.queue import MessageQueue
+
+F = TypeVar("F", bound=Callable[..., object])
+
+TIMEOUT_MS_MAX: Final = 100 * 365 * 24 * 3_600_000
+"""A hundred years: event loops count no further."""
+
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+
+def check_number(value: object, name: str, least: int = 0, most: int = INT64_MAX) -> int:
+    """Return a whole number from `least` to `most`; UsageError for any other value."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise UsageError(f"{name}: a whole number (int), not {value!r:.100}")
+    if not least <= value <= most:
+        bound = f"less than {least}" if value < least else f"more than {most}"
+        shown = value if abs(value) <= INT64_MAX else f"a number of {value.bit_length()} bits"
+        raise UsageError(f"{name}: {shown} is {bound}")
+    return value
+
+
+def check_timeout(timeout_ms: object, name: str = "timeout_ms", least: int = 0) -> None:
+    """Raise UsageError unless this is a time in ms, or None where no limit is meant."""
+    if timeout_ms is not None:
+        check_number(timeout_ms, name, least, TIMEOUT_MS_MAX)
+
+
+def check_queue(queue: object) -> MessageQueue:
+    """Return a queue whose parts can be sent to a broker; UsageError for any other value."""
+    if not isinstance(queue, MessageQueue):
+        raise UsageError(f"a queue is a MessageQueue, not {queue!r:.100}: `queues()` gives them")
+    if not (isinstance(queue.topic, str) and isinstance(queue.broker_name, str)):
+        raise UsageError(f"topic and broker of a queue are str: {queue!r:.200}")
+    check_number(queue.queue_id, "queue_id", -INT32_MAX, INT32_MAX)
+    return queue
+
+
+def check_queues(queues: object) -> list[MessageQueue]:
+    """Return several queues as a list; UsageError for one queue, or for any other value."""
+    if isinstance(queues, MessageQueue) or not isinstance(queues, Iterable):
+        raise UsageError(f"queues: several MessageQueue, as [queue], not {queues!r:.100}")
+    return [check_queue(queue) for queue in queues]
+
+
+def check_function(function: F, name: str, argument: str) -> F:
+    """Return a function that can be called with one argument; UsageError for any other value."""
+    if not callable(function):
+        raise UsageError(f"{name} is a function, not {type(function).__name__}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some functions written in C have none
+        return function
+    try:
+        signature.bind(None)
+    except TypeError:
+        raise UsageError(
+            f"{name} is called with one argument, {argument}: {function!r:.100} takes {signature}"
+        ) from None
+    return function
