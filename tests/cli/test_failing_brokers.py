@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, str] = {
     "message at": "orders broker-a 0 0",
     "cluster show": "",
     "cluster replicas": "",
+    "cluster health": "",
     "cluster elect": "broker-a --yes",
     "cluster retire": "broker-a --wait 0",
     "acl export": "-",
@@ -83,7 +84,7 @@ WITHOUT_BROKERS = {
 
 LOOKS = {
     *("dlq ls", "group show", "group ls", "topic ls", "topic show", "message find", "cluster show"),
-    *("cluster replicas", "set-aside ls"),
+    *("cluster replicas", "cluster health", "set-aside ls"),
 }
 """Commands that show what all brokers say."""
 

@@ -10,11 +10,14 @@ Parameters that are no arguments or options are given by the command, which has 
     approval    --dry-run, --yes     the preview of a change, and the question before it
     as_json     --json               whether JSON is printed; a `Result` needs no such parameter
     options     those of its class   a value of a `CommandOptions`
+
+A command that only looks may be watched: `@app.command(is_watchable=True)` gives it --watch.
 """
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import wraps
+from contextlib import suppress
+from functools import partial, wraps
 from importlib.util import find_spec
 from inspect import Parameter, Signature, iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_origin
@@ -29,6 +32,7 @@ from roquet.cli.terminal.arguments import NamesrvOption, namesrv_addresses
 from roquet.cli.terminal.command_help import HelpfulGroup
 from roquet.cli.terminal.exit_codes import FAILED
 from roquet.cli.terminal.output import DryRunOption, YesOption
+from roquet.cli.watching import WatchableCommand, WatchOption, watch
 from roquet.model.errors import RoquetError, UsageError
 
 if TYPE_CHECKING:
@@ -115,12 +119,20 @@ class CommandGroup(typer.Typer):
         super().__init__(name=name, rich_markup_mode=None, add_completion=False, **settings)
 
     def command(
-        self, name: str | None = None, *, json_help: str = JSON_HELP, **settings: Any
+        self,
+        name: str | None = None,
+        *,
+        json_help: str = JSON_HELP,
+        is_watchable: bool = False,
+        **settings: Any,
     ) -> Callable[[F], F]:
         """Make a function a command of the group; callers of the function see no difference."""
+        if is_watchable:
+            settings = {"cls": WatchableCommand, **settings}
 
         def register(function: F) -> F:
-            super(CommandGroup, self).command(name, **settings)(as_command(function, json_help))
+            command = as_command(function, json_help, is_watchable=is_watchable)
+            super(CommandGroup, self).command(name, **settings)(command)
             return function
 
         return register
@@ -144,7 +156,9 @@ class CommandGroup(typer.Typer):
         return register
 
 
-def as_command(function: Callable[..., Any], json_help: str = JSON_HELP) -> Callable[..., None]:
+def as_command(
+    function: Callable[..., Any], json_help: str = JSON_HELP, *, is_watchable: bool = False
+) -> Callable[..., None]:
     """A function as typer takes it: parameters given by the command are replaced by options.
 
     One without such parameters and without a result is returned as it is.
@@ -161,12 +175,18 @@ def as_command(function: Callable[..., Any], json_help: str = JSON_HELP) -> Call
         return function
     shared = _shared_options(given, json_help, has_json=has_json)
     options = [*own, *grouped.declared(), *(one for one in shared if one.name not in names)]
+    if is_watchable:
+        options.insert(len(own), _option("watch", WatchOption, default=None))
 
     @wraps(function)
     def command(**values: Any) -> None:
         runtime.log_to_stderr(verbose=values.get("verbose", False))
         values.setdefault("json", False)
         arguments = {name: values[name] for name in names} | _given(given, values, grouped)
+        watch_s = values.get("watch")
+        if watch_s is not None:
+            _watch(function, arguments, watch_s, as_json=values["json"])
+            return
         result = _call(function, arguments)
         if isinstance(result, Result):
             result.show(as_json=values["json"])
@@ -243,6 +263,18 @@ def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
             return await function(**{**arguments, "admin": admin})
 
     return runtime.run(run())
+
+
+def _watch(
+    function: Callable[..., Any], arguments: dict[str, Any], seconds: float, *, as_json: bool
+) -> None:
+    """Call a function again and again until Ctrl-C, which is how this ends."""
+
+    async def look_often(**given: Any) -> None:
+        await watch(partial(function, **given), seconds, as_json=as_json)
+
+    with suppress(KeyboardInterrupt):
+        _call(look_often, arguments)
 
 
 def show_text(parts: "Iterable[RenderableType]") -> None:

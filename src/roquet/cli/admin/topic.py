@@ -29,7 +29,7 @@ PERMISSION: Final = option("RW, R, W, or - for neither.", "--perm")
 ATTRIBUTES: Final = option("+message.type=FIFO or -message.type; may be repeated.", "--attribute")
 
 
-@app.command("ls")
+@app.command("ls", is_watchable=True)
 async def list_topics(
     admin: AdminClient, system: bool = option("Retry, dead-letter and system topics, too.")
 ) -> Result:
@@ -42,7 +42,7 @@ async def list_topics(
     return Result(json=found, text=text, faults=fault_lines(failed))
 
 
-@app.command()
+@app.command(is_watchable=True)
 async def show(admin: AdminClient, name: TopicArgument) -> Result:
     """Show a topic: brokers, settings, queues and groups."""
     info = await topics.show(admin, name)
