@@ -78,6 +78,7 @@ WITHOUT_BROKERS = {
     "balance",
     *("namesrv settings", "namesrv set"),  # ask name servers
     *("acl migrate", "lake query"),  # of files
+    *("profile set", "profile ls", "profile show", "profile use", "profile rm"),  # of a file
     *("spark archive", "spark lag", "spark audit", "spark materialize", "spark replay"),
     *("spark repair", "spark maintain"),  # jobs of Spark, with tests of their own
 }

@@ -96,6 +96,7 @@ async def test_a_terminal_shows_the_newest_look_in_place_of_the_one_before(
         ("ls --watch --json", "ls --watch 2.0 --json"),
         ("show -w orders", "show -w 2.0 orders"),
         ("ls --watch=3", "ls --watch=3"),
+        ("", ""),
     ],
 )
 def test_the_number_of_seconds_may_be_left_out(words: str, parsed: str) -> None:

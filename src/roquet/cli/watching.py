@@ -10,6 +10,7 @@ An error of the first look ends the command. Later ones are shown, since the clu
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -17,13 +18,12 @@ from typer.core import TyperCommand
 
 from roquet.cli.process import runtime
 from roquet.cli.terminal import output
+from roquet.cli.terminal.result import Result
 from roquet.model.errors import RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from roquet.cli.operator_command import Result
 
 WATCH_S: Final = 2.0
 """Seconds between two looks by default."""
@@ -51,7 +51,7 @@ class WatchableCommand(TyperCommand):
 
 def with_seconds(words: Sequence[str]) -> Iterator[str]:
     """The words of a command line, with the default behind a --watch that has no number."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
         yield word
         if word in NAMES and not _is_number(following):
             yield str(WATCH_S)
@@ -65,7 +65,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-async def watch(look: Callable[[], Awaitable["Result"]], seconds: float, *, as_json: bool) -> None:
+async def watch(look: Callable[[], Awaitable[Result]], seconds: float, *, as_json: bool) -> None:
     """Show the result of each look until a stop signal."""
     from rich.live import Live
 
@@ -87,11 +87,7 @@ async def watch(look: Callable[[], Awaitable["Result"]], seconds: float, *, as_j
                 live.update(Group(*_picture(result)), refresh=True)
 
 
-async def _results(
-    look: Callable[[], Awaitable["Result"]], seconds: float
-) -> AsyncIterator["Result"]:
-    from roquet.cli.operator_command import Result
-
+async def _results(look: Callable[[], Awaitable[Result]], seconds: float) -> AsyncIterator[Result]:
     stop = runtime.stop_signal()
     yield await look()
     while not stop.is_set():
@@ -105,7 +101,7 @@ async def _results(
             yield Result(json=[{"fault": str(error)}], faults=[str(error)])
 
 
-def _picture(result: "Result") -> Iterator["RenderableType"]:
+def _picture(result: Result) -> Iterator["RenderableType"]:
     """The time, the result, and what is wrong in red."""
     yield output.styled_text(output.time_text(SYSTEM_CLOCK.now_ms()), "dim")
     yield from result.text
