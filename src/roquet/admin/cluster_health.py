@@ -37,7 +37,7 @@ NAMED_MAX: Final = 3
 
 
 class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the servers of a cluster say about it."""
+    """Answers of a cluster's servers."""
 
     name_servers: Mapping[str, ClusterInfo]
     """The brokers that each name server knows, by its address."""
@@ -104,7 +104,7 @@ def problems(facts: ClusterFacts, expected: int = 0) -> list[str]:
 
 
 def status_problems(status: BrokerStatus) -> Iterator[str]:
-    """What a broker's own statistics say against it."""
+    """Problems that a broker's own statistics show."""
     name = f"{status.broker}#{status.broker_id}"
     share = status.number("commitLogDiskRatio")
     if share is not None and share >= DISK_FULL_FROM:

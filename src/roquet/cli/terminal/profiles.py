@@ -200,7 +200,7 @@ def _origin(choice: Choice, namesrv: str | None) -> str:
 
 
 def _printed(command: str) -> str:
-    """What a command prints. Raises ConfigError when it fails."""
+    """Stdout of a command. Raises ConfigError when it fails."""
     try:
         ended = subprocess.run(
             shlex.split(command), stdout=subprocess.PIPE, text=True, timeout=COMMAND_TIMEOUT_S,
