@@ -12,11 +12,10 @@ import typer
 from roquet.cli.command_options import CommandOptions, argument, option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
 from roquet.cli.terminal import arguments, profiles
-from roquet.cli.terminal.arguments import DEV_NAMESRV, secret_line
+from roquet.cli.terminal.arguments import DEV_NAMESRV, namesrv_addresses, secret_line
 from roquet.cli.terminal.output import table
 from roquet.cli.terminal.profiles import Profile
-from roquet.model.errors import ConfigError, UsageError
-from roquet.model.settings import parse_addresses
+from roquet.model.errors import UsageError
 
 app: Final = CommandGroup("profile", "Clusters by name: their addresses, TLS files and keys.")
 
@@ -147,7 +146,7 @@ def _changes(options: ProfileOptions) -> dict[str, str]:
     given = {one.name: getattr(options, one.name) for one in options.declared()}
     values = {key: value for key, value in given.items() if value is not None}
     if values.get("namesrv"):
-        values["namesrv"] = ";".join(_addresses(values["namesrv"]))
+        values["namesrv"] = namesrv_addresses(values["namesrv"])
     if "tls" in values:
         values["tls"] = str(values["tls"]).lower()
     if any(values.get(key) for key in SECRETS) or values.get("access_key") == "":
@@ -160,13 +159,6 @@ def _changes(options: ProfileOptions) -> dict[str, str]:
             if not Path(values[key]).is_file():
                 raise UsageError(f"--{key.replace('_', '-')}: there is no file {values[key]}")
     return values
-
-
-def _addresses(text: str) -> tuple[str, ...]:
-    try:
-        return parse_addresses(text, "--namesrv")
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
 
 
 def _fields(name: str, profile: Profile) -> dict[str, Any]:

@@ -137,7 +137,8 @@ def choose(option: str | None, namesrv: str | None, environ: Mapping[str, str]) 
     file = load()
     if not (name := name or file.current):
         return Choice(name=None, environ=environ, sources={})
-    result, sources = dict(environ), {}
+    result = dict(environ)
+    sources: dict[str, str] = {}
     values = msgspec.to_builtins(file.known(name))
     for group in GROUPS:
         own = {variable: values[key] for key, variable in group.items() if key in values}
