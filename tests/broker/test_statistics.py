@@ -105,6 +105,7 @@ def test_a_key_that_comes_late_is_measured_from_the_sample_before_it() -> None:
     list(statistics.tick(NOW + 4 * SAMPLE_MS))
     assert minute(statistics, "TOPIC_PUT_NUMS", "orders") == StatsItem(sum=5, tps=0.5, avgpt=1.0)
     assert statistics.consume_tps("orders", "billing") == 0.0
+    assert (statistics.put_tps("orders"), statistics.put_tps("none")) == (0.5, 0.0)
 
 
 def test_rates_of_the_broker_are_of_ten_seconds_a_minute_and_ten_minutes() -> None:

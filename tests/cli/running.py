@@ -1,5 +1,6 @@
 """Runs commands of `roquet` in the test's process."""
 
+import json
 import time
 from collections.abc import Mapping
 
@@ -31,7 +32,13 @@ def must_fail(
         roquet(*arguments, typed=typed)
 
 
+def listed_topics(namesrv: str) -> list[str]:
+    """Names of the topics that `roquet topic ls` lists."""
+    lines = roquet("topic", "ls", "--json", "-n", namesrv).stdout.splitlines()
+    return [json.loads(line)["name"] for line in lines]
+
+
 def wait_for_topic(namesrv: str, topic: str) -> None:
     """Wait until the name server has heard of a topic that a broker made a moment ago."""
-    while topic not in roquet("topic", "ls", "-n", namesrv).output.splitlines():
+    while topic not in listed_topics(namesrv):
         time.sleep(0.01)

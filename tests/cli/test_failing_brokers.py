@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, str] = {
     "group create": "shipping",
     "group delete": "billing --yes",
     "group reset": "billing --topic orders --to first --yes",
+    "topic ls": "",
     "topic show": "orders",
     "topic create": "fresh",
     "topic update": "orders --perm RW",
@@ -50,6 +51,7 @@ COMMANDS: Mapping[str, str] = {
     "message at": "orders broker-a 0 0",
     "cluster show": "",
     "cluster replicas": "",
+    "cluster health": "",
     "cluster elect": "broker-a --yes",
     "cluster retire": "broker-a --wait 0",
     "acl export": "-",
@@ -74,15 +76,16 @@ WITHOUT_BROKERS = {
     *("dump", "check", "backup", "restore", "health", "support bundle"),  # of this machine
     *("demo", "lab run", "lab report", "lab scenarios"),
     "balance",
-    *("namesrv settings", "namesrv set", "topic ls"),  # ask name servers
+    *("namesrv settings", "namesrv set"),  # ask name servers
     *("acl migrate", "lake query"),  # of files
+    *("profile set", "profile ls", "profile show", "profile use", "profile rm"),  # of a file
     *("spark archive", "spark lag", "spark audit", "spark materialize", "spark replay"),
     *("spark repair", "spark maintain"),  # jobs of Spark, with tests of their own
 }
 
 LOOKS = {
-    *("dlq ls", "group show", "group ls", "topic show", "message find", "cluster show"),
-    *("cluster replicas", "set-aside ls"),
+    *("dlq ls", "group show", "group ls", "topic ls", "topic show", "message find", "cluster show"),
+    *("cluster replicas", "cluster health", "set-aside ls"),
 }
 """Commands that show what all brokers say."""
 

@@ -53,8 +53,8 @@ FUNCTIONS = {
 SETTINGS = ["ClientConfig", "ProducerConfig", "ConsumerConfig"]
 
 ADMIN = [
-    "client", "topics", "groups", "messages", "dead_letters", "offset_reset", "resizing", "brokers",
-    "replicas", "controllers", "elect", "retire",
+    "client", "topics", "topic_list", "groups", "messages", "dead_letters", "offset_reset",
+    "resizing", "brokers", "cluster_health", "replicas", "controllers", "elect", "retire",
 ]  # fmt: skip
 
 ADMIN_PLAIN = {"candidate", "parse_permission", "permission_text", "problems"}

@@ -17,7 +17,7 @@ from roquet.admin.client import (
 from roquet.model import names
 from roquet.model.errors import CallError, RoquetError, UsageError
 from roquet.model.flags import Permission
-from roquet.model.route import QueueData, TopicRoute
+from roquet.model.route import QueueData
 from roquet.model.settings import suggest
 from roquet.model.topic import READ_WRITE, TopicConfig
 from roquet.wire.call import Reply
@@ -119,7 +119,8 @@ async def show(admin: AdminClient, name: str) -> TopicInfo:
         admin.ask_each(brokers, GetTopic(topic=name)),
         admin.ask_each(brokers, GetGroupsOfTopic(topic=name)),
     )
-    read_only, silent = await _read_only_queues(admin, name, route)
+    sizes = {data.broker_name: data for data in route.queue_datas}
+    read_only, silent = await ask_read_only_queues(admin, name, brokers, sizes)
     queues = [*_queues(_decode_each(stats[0], TopicStats)), *read_only]
     by_id = {(queue.broker, queue.queue_id): queue for queue in queues}
     groups = {g for one in _decode_each(listeners[0], GroupList).values() for g in one.group_list}
@@ -139,19 +140,21 @@ async def show(admin: AdminClient, name: str) -> TopicInfo:
     )
 
 
-async def _read_only_queues(
-    admin: AdminClient, name: str, route: TopicRoute
+async def ask_read_only_queues(
+    admin: AdminClient,
+    name: str,
+    addresses: Mapping[str, str],
+    sizes: Mapping[str, QueueData | TopicConfig],
 ) -> tuple[list[TopicQueueInfo], dict[str, CallError]]:
     """Read-only queues, as while a topic gets fewer; and errors of brokers that do not report them.
 
-    Brokers leave them out of a topic's statistics.
+    Brokers leave them out of a topic's statistics. `sizes` are its numbers of queues by broker.
     """
-    addresses = leader_addresses(route.broker_datas)
     wanted = [
-        (data.broker_name, queue_id)
-        for data in route.queue_datas
-        for queue_id in range(data.write_queue_nums, data.read_queue_nums)
-        if data.broker_name in addresses
+        (broker, queue_id)
+        for broker, size in sizes.items()
+        for queue_id in range(size.write_queue_nums, size.read_queue_nums)
+        if broker in addresses
     ]
 
     async def read(queue: tuple[str, int]) -> TopicQueueInfo:

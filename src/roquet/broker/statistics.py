@@ -252,6 +252,11 @@ class Statistics:
         tally = self.gets.get((topic, group))
         return _sums(tally.minute, self._minute_at, COUNT).tps if tally else 0.0
 
+    def put_tps(self, topic: str) -> float:
+        """Messages a second that were stored in a topic in the last minute."""
+        tally = self.puts.get(topic)
+        return _sums(tally.minute, self._minute_at, COUNT).tps if tally else 0.0
+
     def rates(self, tally: StatsCounter, number: int) -> tuple[float, float, float]:
         """Rates a second in the last ten seconds, minute and ten minutes."""
         return (

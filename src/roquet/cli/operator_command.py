@@ -5,19 +5,21 @@
 
 Parameters that are no arguments or options are given by the command, which has options for them:
 
-    admin       --namesrv            a client that is open until the function has returned
-    namesrv     --namesrv            the addresses of the name servers
+    admin       --namesrv, --profile a client that is open until the function has returned
+    namesrv     --namesrv, --profile the addresses of the name servers
     approval    --dry-run, --yes     the preview of a change, and the question before it
     as_json     --json               whether JSON is printed; a `Result` needs no such parameter
     options     those of its class   a value of a `CommandOptions`
+
+A command that only looks may be watched: `@app.command(is_watchable=True)` gives it --watch.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import wraps
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial, wraps
 from importlib.util import find_spec
 from inspect import Parameter, Signature, iscoroutinefunction, signature
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_origin
+from typing import Annotated, Any, Final, TypeVar, get_origin
 
 import msgspec
 import typer
@@ -25,51 +27,17 @@ import typer
 from roquet.cli.command_options import CommandOptions, declared
 from roquet.cli.process import runtime
 from roquet.cli.terminal import output
-from roquet.cli.terminal.arguments import NamesrvOption, namesrv_addresses
+from roquet.cli.terminal.arguments import NamesrvOption, ProfileOption, namesrv_addresses
 from roquet.cli.terminal.command_help import HelpfulGroup
-from roquet.cli.terminal.exit_codes import FAILED
 from roquet.cli.terminal.output import DryRunOption, YesOption
-from roquet.model.errors import RoquetError, UsageError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from roquet.cli.terminal.result import Result as Result
+from roquet.cli.terminal.result import show_text as show_text
+from roquet.cli.watching import WatchableCommand, WatchOption, watch
+from roquet.model.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 JSON_HELP: Final = "JSON, with everything that is known."
-
-
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """Output of a command, and its exit code."""
-
-    json: Iterable[Any]
-    """Values of which --json prints one a line."""
-    text: "Iterable[RenderableType]" = ()
-    """Lines and tables to print without --json; a generator makes them only then."""
-    hints: Iterable[str] = ()
-    """Lines on stderr beside the text."""
-    notes: Iterable[str] = ()
-    """Lines on stderr, also with --json."""
-    faults: Sequence[str] = ()
-    """Lines on stderr, also with --json; with any of them the exit code is 1."""
-    is_failed: bool = False
-    """Whether the exit code is 1 even without faults."""
-    error: RoquetError | None = None
-    """Raised after everything was printed."""
-
-    def show(self, *, as_json: bool) -> None:
-        """Print the result; exits with code 1 if the command failed."""
-        if as_json:
-            output.echo_json(self.json)
-        else:
-            show_text(self.text)
-            output.echo_errors(self.hints)
-        output.echo_errors(self.notes)
-        output.echo_errors(self.faults)
-        if self.error is not None:
-            raise self.error
-        if self.faults or self.is_failed:
-            sys.exit(FAILED)
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,12 +83,20 @@ class CommandGroup(typer.Typer):
         super().__init__(name=name, rich_markup_mode=None, add_completion=False, **settings)
 
     def command(
-        self, name: str | None = None, *, json_help: str = JSON_HELP, **settings: Any
+        self,
+        name: str | None = None,
+        *,
+        json_help: str = JSON_HELP,
+        is_watchable: bool = False,
+        **settings: Any,
     ) -> Callable[[F], F]:
         """Make a function a command of the group; callers of the function see no difference."""
+        if is_watchable:
+            settings = {"cls": WatchableCommand, **settings}
 
         def register(function: F) -> F:
-            super(CommandGroup, self).command(name, **settings)(as_command(function, json_help))
+            command = as_command(function, json_help, is_watchable=is_watchable)
+            super(CommandGroup, self).command(name, **settings)(command)
             return function
 
         return register
@@ -144,7 +120,9 @@ class CommandGroup(typer.Typer):
         return register
 
 
-def as_command(function: Callable[..., Any], json_help: str = JSON_HELP) -> Callable[..., None]:
+def as_command(
+    function: Callable[..., Any], json_help: str = JSON_HELP, *, is_watchable: bool = False
+) -> Callable[..., None]:
     """A function as typer takes it: parameters given by the command are replaced by options.
 
     One without such parameters and without a result is returned as it is.
@@ -161,17 +139,23 @@ def as_command(function: Callable[..., Any], json_help: str = JSON_HELP) -> Call
         return function
     shared = _shared_options(given, json_help, has_json=has_json)
     options = [*own, *grouped.declared(), *(one for one in shared if one.name not in names)]
+    if is_watchable:
+        options.insert(len(own), _option("watch", WatchOption, default=None))
 
     @wraps(function)
     def command(**values: Any) -> None:
         runtime.log_to_stderr(verbose=values.get("verbose", False))
         values.setdefault("json", False)
-        arguments = {name: values[name] for name in names} | _given(given, values, grouped)
-        result = _call(function, arguments)
-        if isinstance(result, Result):
-            result.show(as_json=values["json"])
-        elif result is not None:
-            show_text(result)
+        with _environment(values):
+            arguments = {name: values[name] for name in names} | _given(given, values, grouped)
+            if (watch_s := values.get("watch")) is not None:
+                _watch(function, arguments, watch_s, as_json=values["json"])
+                return
+            result = _call(function, arguments)
+            if isinstance(result, Result):
+                result.show(as_json=values["json"])
+            elif result is not None:
+                show_text(result)
 
     return _with_options(command, options)
 
@@ -207,6 +191,7 @@ def _shared_options(given: Set[str], json_help: str, *, has_json: bool) -> Itera
         yield _option("json", json, default=False)
     if not given.isdisjoint({"admin", "namesrv"}):
         yield _option("namesrv", NamesrvOption, default=None)
+        yield _option("profile", ProfileOption, default=None)
 
 
 def _option(name: str, annotation: Any, *, default: object) -> Parameter:
@@ -229,6 +214,15 @@ def _given(
     return given
 
 
+def _environment(values: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """The environment of a command; a profile's where the command asks name servers."""
+    if "profile" not in values:
+        return nullcontext()
+    from roquet.cli.terminal.profiles import profile_environment
+
+    return profile_environment(values["profile"], values["namesrv"])
+
+
 def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """Call a function, or run a coroutine; addresses for `admin` become a client."""
     if not iscoroutinefunction(function):
@@ -245,13 +239,16 @@ def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     return runtime.run(run())
 
 
-def show_text(parts: "Iterable[RenderableType]") -> None:
-    """Print lines as they are, and everything else by rich."""
-    for part in parts:
-        if isinstance(part, str):
-            output.echo(part)
-        else:
-            output.console().print(part)
+def _watch(
+    function: Callable[..., Any], arguments: dict[str, Any], seconds: float, *, as_json: bool
+) -> None:
+    """Call a function again and again until Ctrl-C, which is how this ends."""
+
+    async def look_often(**given: Any) -> None:
+        await watch(partial(function, **given), seconds, as_json=as_json)
+
+    with suppress(KeyboardInterrupt):
+        _call(look_often, arguments)
 
 
 def check_extra(extra: str, needed: Sequence[str]) -> None:

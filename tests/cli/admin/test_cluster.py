@@ -1,8 +1,4 @@
-import asyncio
 import json
-import os
-import signal
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,6 +60,26 @@ def test_an_apache_broker_is_shown_with_its_version() -> None:
     silent = brokers.BrokerStatus(**place, info={})  # type: ignore[arg-type]
     assert (apache.software, apache.version) == ("RocketMQ 4.9.7", "V4_9_7")
     assert silent.software == "?"
+
+
+def test_a_healthy_cluster_is_one_line_and_code_0(namesrv: str) -> None:
+    result = roquet("cluster", "health", "--brokers", 2, "-n", namesrv)
+    assert result.exit_code == 0
+    assert result.output.startswith("healthy: 1 name server, 2 brokers, 0 replicas, ")
+    assert result.output.count("\n") == 1
+
+
+def test_a_cluster_that_is_not_healthy_is_one_line_with_the_reasons_and_code_1(
+    namesrv: str,
+) -> None:
+    away = f"{namesrv};127.0.0.1:1"
+    result = roquet("cluster", "health", "--brokers", 3, "-n", away)
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert result.stdout.startswith("not healthy: name server 127.0.0.1:1 does not answer: ")
+    assert result.stdout.endswith("; 2 brokers with a master, and there have to be 3\n")
+    shown = json.loads(roquet("cluster", "health", "--json", "-n", away).stdout)
+    assert (shown["healthy"], len(shown["problems"]), shown["brokers"]) == (False, 1, 2)
+    assert roquet("cluster", "health", "--brokers", 0).exit_code == 2
 
 
 NOW_MS = 1_700_000_005_000
@@ -171,25 +187,3 @@ def test_too_few_logs_in_sync_and_a_controller_that_is_away_are_amiss() -> None:
     assert problems([status(n, is_in_sync=True, controller_fault=fault) for n in (0, 1)]) == [
         f"broker-a: {fault}; its master takes no message once its lease is over"
     ]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
-@pytest.mark.parametrize("as_json", [False, True])
-async def test_watching_goes_on_until_ctrl_c(replicated: str, as_json: bool) -> None:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "roquet", "cluster", "replicas", "--watch", "-n", replicated),
-        *(["--json"] if as_json else []),
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    assert process.stdout is not None
-    async with asyncio.timeout(60):
-        lines = [await process.stdout.readline() for _ in range(2 if as_json else 4)]
-        process.send_signal(signal.SIGINT)
-        assert await process.wait() == 130
-    if as_json:
-        assert [json.loads(line)["broker_id"] for line in lines] == [0, 1]
-    else:
-        assert lines[0].startswith(b"broker")

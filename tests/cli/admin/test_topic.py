@@ -4,8 +4,10 @@ from collections.abc import Iterator
 import pytest
 from tests.cli.running import invoke, must_fail, roquet
 
+from roquet.admin.topic_list import TopicSummary
 from roquet.admin.topics import TopicBrokerInfo, TopicInfo, TopicQueueInfo
-from roquet.cli.admin.topic import topic_parts
+from roquet.cli.admin.topic import topic_parts, topic_table
+from roquet.cli.terminal import output
 from roquet.client import blocking
 from roquet.model.errors import UsageError
 from roquet.testing.cluster import BlockingCluster
@@ -51,11 +53,23 @@ def test_a_topic_is_shown_with_everything_known() -> None:
     assert len(tables) == 2
 
 
-def test_topics_are_listed(namesrv: str) -> None:
-    assert "orders" in roquet("topic", "ls", "-n", namesrv).output.splitlines()
+def test_topics_are_listed_with_their_sizes(namesrv: str) -> None:
+    head, *rows = roquet("topic", "ls", "-n", namesrv).output.splitlines()
+    assert head.split() == ["topic", "queues", "messages", "in/s", "last", "stored"]
+    (row,) = (row for row in rows if row.startswith("orders "))
+    assert row.split()[1:4] == ["4", "4", "0.0"]
     assert "SELF_TEST_TOPIC" in roquet("topic", "ls", "--system", "-n", namesrv).output
-    names = roquet("topic", "ls", "--json", "-n", namesrv).output.splitlines()
-    assert "orders" in map(json.loads, names)
+    lines = roquet("topic", "ls", "--json", "-n", namesrv).output.splitlines()
+    (orders,) = (one for one in map(json.loads, lines) if one["name"] == "orders")
+    assert orders["brokers"] == ["broker-a", "broker-b"]
+    assert (orders["queues"], orders["messages"]) == (4, 4)
+
+
+def test_what_no_broker_tells_of_a_topic_is_not_zero() -> None:
+    console = output.console()
+    with console.capture() as captured:
+        console.print(topic_table([TopicSummary(name="lost", brokers=[])]))
+    assert captured.get().splitlines()[1].split() == ["lost", "?", "?", "?", "-"]
 
 
 def test_a_topic_is_created_changed_and_deleted(namesrv: str) -> None:

@@ -253,6 +253,9 @@ def test_bodies_are_a_line_each_unless_raw_is_given(namesrv: str) -> None:
     raw = roquet("consume", "hostile", "--raw", "--count", "1", "-n", namesrv)
     assert raw.stdout_bytes == b"a\n\x1b[2Jb\xff\n"
     must_fail(UsageError, "--raw or --json", "consume", "hostile", "--raw", "--json", "-n", namesrv)
+    own = ("consume", "hostile", "--format", r"{topic}\t{offset}\t{body}", "-n", namesrv)
+    assert roquet(*own, "--count", "1").stdout == "hostile\t0\ta\\n\\x1b[2Jb\ufffd\n"
+    must_fail(UsageError, "or --format", *own, "--raw")
 
 
 def test_a_very_long_body_is_cut_as_a_line_and_whole_in_json(namesrv: str) -> None:

@@ -1,11 +1,9 @@
-"""roquet cluster: brokers, their status, and how far replicas are; elect and retire."""
+"""roquet cluster: brokers, their status and health, and how far replicas are; elect and retire."""
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
-from roquet.admin import brokers
+from roquet.admin import brokers, cluster_health
 from roquet.admin.brokers import BrokerStatus
 from roquet.admin.client import AdminClient
 from roquet.admin.replicas import ReplicaStatus, problems
@@ -13,19 +11,15 @@ from roquet.admin.replicas import statuses as replica_statuses
 from roquet.cli.admin import handover
 from roquet.cli.command_options import argument, option
 from roquet.cli.operator_command import CommandGroup, Result
-from roquet.cli.process import runtime
 from roquet.cli.terminal import arguments, output
 from roquet.cli.terminal.output import table
-from roquet.model.errors import RoquetError, UsageError
+from roquet.model.errors import UsageError
 from roquet.model.settings import suggest
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 app: Final = CommandGroup("cluster", "Brokers, their status and their roles.")
 
 
-@app.command()
+@app.command(is_watchable=True)
 async def show(
     admin: AdminClient,
     broker: str | None = argument(
@@ -50,24 +44,52 @@ async def show(
     )
 
 
-@app.command()
+@app.command(is_watchable=True)
 async def replicas(
     admin: AdminClient,
-    as_json: bool,
     broker: str | None = argument(
         "Show those of this one.", autocompletion=arguments.complete_brokers
     ),
-    watch: bool = option("Show it anew every second, until Ctrl-C.", "-w"),
-) -> Result | None:
+) -> Result:
     """Show masters and replicas: who is in sync, and how far the others are behind.
 
     Exit code 1 when a master is away, a replica does not answer, is silent or is not in sync, fewer
     logs are in sync than messages need, a controller misses a member, or no controller answers.
     """
-    if watch:
-        await watch_replicas(admin, broker, as_json=as_json)
-        return None
-    return await show_replicas(admin, broker)
+    shown = await replica_statuses(admin, broker)
+    rows = (replica_table(shown, now_ms) for now_ms in [admin.clock.now_ms()])
+    return Result(json=shown, text=rows, faults=problems(shown))
+
+
+@app.command()
+async def health(
+    admin: AdminClient,
+    expected: int = option(
+        "How many brokers with a master there have to be.", "--brokers", default=1, min=1
+    ),
+) -> Result:
+    """Say in one line whether the cluster is healthy, for scripts and probes.
+
+    Exit code 1, with what is wrong in the line: a name server is silent or lacks a broker, a master
+    is missing, a broker takes no messages or its disk is full, a replica is not in sync, or a topic
+    has no route. A broker that the name servers have forgotten is missed only with --brokers.
+    """
+    facts = await cluster_health.ask(admin)
+    wrong = cluster_health.problems(facts, expected)
+    counts = {
+        "name_servers": len(facts.name_servers),
+        "brokers": facts.masters,
+        "replicas": sum(not each.is_master for each in facts.replicas),
+        "topics": len(facts.routed_topics),
+    }
+    seen = ", ".join(
+        output.quantity(n, word.rstrip("s").replace("_", " ")) for word, n in counts.items()
+    )
+    return Result(
+        json=[{"healthy": not wrong, "problems": wrong, **counts}],
+        text=[f"not healthy: {'; '.join(wrong)}" if wrong else f"healthy: {seen}"],
+        is_failed=bool(wrong),
+    )
 
 
 app.command()(handover.elect)
@@ -114,61 +136,6 @@ def ten_second_rate(rates: str) -> str:
         return f"{float(rates.split(maxsplit=1)[0]):,.1f}"
     except (IndexError, ValueError):
         return "?"
-
-
-WATCH_S: Final = 1.0
-"""Between two looks of --watch."""
-
-
-async def show_replicas(admin: AdminClient, broker: str | None) -> Result:
-    """The replicas now; a failure if something is amiss."""
-    shown = await replica_statuses(admin, broker)
-    rows = (replica_table(shown, now_ms) for now_ms in [admin.clock.now_ms()])
-    return Result(json=shown, text=rows, faults=problems(shown))
-
-
-async def watch_replicas(admin: AdminClient, broker: str | None, *, as_json: bool) -> None:
-    """Print the replicas every second until a stop signal; in place on a terminal."""
-    from rich.live import Live
-
-    console = output.console()
-    looks = _looks(admin, broker, runtime.stop_signal())
-    if as_json:
-        async for look in looks:
-            output.echo_json(look if isinstance(look, list) else [{"fault": look}])
-    elif not console.is_terminal:
-        async for look in looks:
-            console.print(_picture(look, admin.clock.now_ms()))
-    else:
-        with Live(console=console, auto_refresh=False) as live:
-            async for look in looks:
-                live.update(_picture(look, admin.clock.now_ms()), refresh=True)
-
-
-async def _looks(
-    admin: AdminClient, broker: str | None, stop: asyncio.Event
-) -> AsyncIterator[list[ReplicaStatus] | str]:
-    """The replicas every second, or why nothing is known; errors of the first look are raised."""
-    yield await replica_statuses(admin, broker)
-    while not stop.is_set():
-        with suppress(TimeoutError):
-            async with asyncio.timeout(WATCH_S):
-                await stop.wait()
-                return
-        try:
-            yield await replica_statuses(admin, broker)
-        except RoquetError as error:
-            yield str(error)
-
-
-def _picture(look: list[ReplicaStatus] | str, now_ms: int) -> "RenderableType":
-    """A look as a table, and lines of what is amiss below it."""
-    from rich.console import Group
-
-    if isinstance(look, str):
-        return output.styled_text(look, "red")
-    lines = (output.styled_text(line, "red") for line in problems(look))
-    return Group(replica_table(look, now_ms), *lines)
 
 
 def replica_table(shown: Sequence[ReplicaStatus], now_ms: int) -> "output.Table":

@@ -17,7 +17,7 @@ from roquet.model.errors import UsageError
 app: Final = CommandGroup("group", "Consumer groups.")
 
 
-@app.command()
+@app.command(is_watchable=True)
 async def show(admin: AdminClient, name: GroupArgument) -> Result:
     """Show a group: members, queues, lag and problems.
 
@@ -27,7 +27,7 @@ async def show(admin: AdminClient, name: GroupArgument) -> Result:
     return Result(json=[info], text=group_parts(info), is_failed=bool(info.problems))
 
 
-@app.command("ls")
+@app.command("ls", is_watchable=True)
 async def list_groups(
     admin: AdminClient, system: bool = option("The system's and our tools' own, too.")
 ) -> Result:

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any, Final
 
-from roquet.admin import resizing, topic_preview, topics
-from roquet.admin.client import AdminClient
+from roquet.admin import resizing, topic_list, topic_preview, topics
+from roquet.admin.client import AdminClient, fault_lines
 from roquet.admin.resizing import ResizeStep
+from roquet.admin.topic_list import TopicSummary
 from roquet.admin.topics import (
     TopicBrokerInfo,
     TopicInfo,
@@ -28,16 +29,20 @@ PERMISSION: Final = option("RW, R, W, or - for neither.", "--perm")
 ATTRIBUTES: Final = option("+message.type=FIFO or -message.type; may be repeated.", "--attribute")
 
 
-@app.command("ls")
+@app.command("ls", is_watchable=True)
 async def list_topics(
     admin: AdminClient, system: bool = option("Retry, dead-letter and system topics, too.")
 ) -> Result:
-    """List the topics."""
-    names = await topics.list_names(admin, system=system)
-    return Result(json=names, text=names or ["no topic"])
+    """List the topics: their queues, messages, messages a second, and newest message.
+
+    Exit code 1 when a broker does not answer: its part is missing.
+    """
+    found, failed = await topic_list.summaries(admin, system=system)
+    text = [topic_table(found)] if found else ["no topic"]
+    return Result(json=found, text=text, faults=fault_lines(failed))
 
 
-@app.command()
+@app.command(is_watchable=True)
 async def show(admin: AdminClient, name: TopicArgument) -> Result:
     """Show a topic: brokers, settings, queues and groups."""
     info = await topics.show(admin, name)
@@ -125,6 +130,19 @@ async def delete(admin: AdminClient, approval: Approval, name: TopicArgument) ->
         await topics.delete(admin, name)
     line = f"{name}: deleted on {topic_preview.broker_names(info)}"
     return approval.result([topic_preview.delete_fields(info)], line)
+
+
+def topic_table(topics: Sequence[TopicSummary]) -> "output.Table":
+    """A table of topics, one a row."""
+    columns = ("topic", "queues", "messages", "in/s", "last stored")
+    return table(columns, map(_summary_row, topics), numbers=1)
+
+
+def _summary_row(topic: TopicSummary) -> Sequence[object]:
+    rate = None if topic.in_per_s is None else f"{topic.in_per_s:,.1f}"
+    counts = (topic.queues, topic.messages, rate)
+    shown = ("?" if count is None else count for count in counts)
+    return topic.name, *shown, output.time_text(topic.stored_ms)
 
 
 def topic_parts(topic: TopicInfo) -> Iterator[Any]:

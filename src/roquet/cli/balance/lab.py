@@ -59,8 +59,6 @@ def run(
 
     The table is in DIR/histories, one row for each history and strategy; the page is
     DIR/report.html. The same command continues a run that was interrupted.
-
-    `roquet lab run --scenario crash --histories 10_000 --out crash-lab`
     """
     check_extra("spark", NEEDED)
     from roquet.lab import decisions, study

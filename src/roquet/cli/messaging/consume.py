@@ -9,6 +9,7 @@ from typing import Any, Final
 from roquet.admin import topics
 from roquet.admin.client import AdminClient
 from roquet.cli.command_options import option
+from roquet.cli.messaging.message_format import LINE_SIZE_MAX, MessageFormat
 from roquet.cli.process import runtime
 from roquet.cli.terminal import output
 from roquet.cli.terminal.arguments import TopicArgument
@@ -23,9 +24,6 @@ from roquet.model.settings import suggest
 
 TOPIC_POLL_S: Final = 1.0
 """How often a topic is looked for that does not exist yet."""
-
-LINE_SIZE_MAX: Final = 1024 * 1024
-"""Bytes of a body that are shown as a line: one of 60 MB takes minutes and gigabytes to escape."""
 
 
 async def consume(  # noqa: PLR0913 - each is an option
@@ -43,15 +41,22 @@ async def consume(  # noqa: PLR0913 - each is an option
     sql: str | None = option('Only those with such properties: "amount > 5".'),
     json: bool = option("One JSON object a line."),
     raw: bool = option("Bodies as they are, for a file or a program."),
+    line_format: str | None = option(
+        "A line for each: '{offset} {body}', of the fields of --json.",
+        "--format",
+        metavar="TEXT",
+    ),
 ) -> None:
     """Print a topic's messages as they come, until Ctrl-C.
 
     A body is one line, of its first MiB; what does not print, line breaks among it, is shown as an
     escape. --json and --raw show all of it.
     """
-    if raw and json:
-        raise UsageError("--raw or --json: bodies alone, or all that is known")
+    if raw + json + (line_format is not None) > 1:
+        raise UsageError("--raw or --json or --format: bodies alone, all that is known, or a line")
     show = _show_json if json else _show_raw if raw else _show_text
+    if line_format is not None:
+        show = partial(_show_formatted, MessageFormat(line_format))
     config = _consumer_config(begin)
     wanted: dict[str, Any] = {"tags": tags, "sql": sql}
     if group is not None:
@@ -131,6 +136,10 @@ def _show_text(message: InboundMessage) -> None:
 
 def _show_raw(message: InboundMessage) -> None:
     output.echo_raw(message.body)
+
+
+def _show_formatted(line_format: MessageFormat, message: InboundMessage) -> None:
+    output.echo_raw(line_format.line(message))
 
 
 def _show_json(message: InboundMessage) -> None:

@@ -11,7 +11,7 @@ from roquet.cli.operator_command import check_extra
 from roquet.cli.process import runtime
 from roquet.cli.servers.server_options import TLS_CERT, TLS_KEY, VerboseOptions, server_tls
 from roquet.cli.terminal import output
-from roquet.cli.terminal.arguments import NamesrvOption, namesrv_addresses
+from roquet.cli.terminal.arguments import NamesrvOption, ProfileOption, namesrv_addresses
 from roquet.dashboard.config import DashboardConfig
 from roquet.model.errors import ConfigError
 from roquet.net.address import check_port
@@ -46,6 +46,7 @@ class DashboardOptions(TlsOptions):
     """Options of `roquet dashboard`."""
 
     namesrv: NamesrvOption = None
+    profile: ProfileOption = None
     port: int = option("0 takes any free one.", default=PORT)
     host: str = option("The interface to listen on.", default="127.0.0.1")
     login: bool = option("Let users of the cluster log in, and nobody else in.")

@@ -8,7 +8,10 @@ shown.
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from getpass import getpass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -28,7 +31,7 @@ NamesrvOption = Annotated[
         "--namesrv",
         "-n",
         metavar="HOST:PORT[;...]",
-        help=f"The name servers; else NAMESRV_ADDR, else {DEV_NAMESRV}.",
+        help=f"The name servers; else NAMESRV_ADDR, a profile's, or {DEV_NAMESRV}.",
     ),
 ]
 
@@ -52,6 +55,40 @@ def namesrv_addresses(option: str | None) -> str:
         return ";".join(parse_addresses(text, name)) if text else DEV_NAMESRV
     except ConfigError as error:
         raise UsageError(str(error)) from None
+
+
+def secret_line(file: Path) -> str:
+    """A secret: the first line of a file; - is standard input. Raises UsageError if it is empty."""
+    if str(file) != "-":
+        text = file.read_text("utf-8")
+    else:  # what is typed at a terminal is not shown
+        text = getpass("secret: ") if sys.stdin.isatty() else sys.stdin.readline()
+    secret = text.partition("\n")[0].rstrip("\r")
+    if not secret.strip():
+        raise UsageError(f"{file}: the first line is empty; it is to be the secret")
+    return secret
+
+
+def complete_profiles(incomplete: str) -> list[str]:
+    """Profiles with a prefix; none where their file cannot be read."""
+    from roquet.cli.terminal import profiles
+
+    try:
+        names = profiles.load().profiles
+    except (RoquetError, OSError):
+        return []
+    return [name for name in sorted(names) if name.startswith(incomplete)]
+
+
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="The cluster of this profile; else ROQUET_PROFILE's, else the current one.",
+        autocompletion=complete_profiles,
+    ),
+]
 
 
 def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -81,18 +118,19 @@ def _names(
     ctx: typer.Context, incomplete: str, listed: Callable[["AdminClient"], Awaitable[Sequence[str]]]
 ) -> list[str]:
     from roquet.admin.client import AdminClient
+    from roquet.cli.terminal.profiles import profile_environment
+
+    namesrv, profile = ctx.params.get("namesrv"), ctx.params.get("profile")
 
     async def ask() -> Sequence[str]:
-        async with (
-            asyncio.timeout(WAIT_S),
-            AdminClient(namesrv_addresses(ctx.params.get("namesrv"))) as admin,
-        ):
+        async with asyncio.timeout(WAIT_S), AdminClient(namesrv_addresses(namesrv)) as admin:
             return await listed(admin)
 
     before = logging.root.manager.disable
     logging.disable()
     try:
-        names = asyncio.run(ask())
+        with profile_environment(profile, namesrv, may_run=False):
+            names = asyncio.run(ask())
     except (RoquetError, OSError):  # TimeoutError is one of these
         return []
     finally:

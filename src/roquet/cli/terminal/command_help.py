@@ -1,8 +1,10 @@
-"""Command help: summaries are wrapped, never cut, and options name their values in words."""
+"""Command help: summaries are wrapped, never cut, options name their values in words, examples."""
 
 from typing import Any, Final
 
 from typer.core import TyperGroup, TyperOption
+
+from roquet.cli.terminal.examples import EXAMPLES
 
 SUMMARY_MAX: Final = 1_000
 """Characters of the longest summary: more than any has."""
@@ -12,10 +14,11 @@ class HelpfulGroup(TyperGroup):
     """A group of commands whose help is wrapped to the terminal and never cut."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a name, with metavars in plain words."""
+        """The command of a name, with metavars in plain words and with examples."""
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             set_metavars(command)
+            command.epilog = _examples(ctx, cmd_name)
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -27,6 +30,16 @@ class HelpfulGroup(TyperGroup):
     def summary(self, name: str) -> str:
         """The first sentence of a command's help."""
         return self.commands[name].get_short_help_str(SUMMARY_MAX)
+
+
+def _examples(ctx: Any, name: str) -> str | None:
+    """The end of a command's help: its examples, a line each; None for a group."""
+    words = [name]
+    while ctx.parent is not None:
+        words.insert(0, ctx.info_name)
+        ctx = ctx.parent
+    lines = EXAMPLES.get(" ".join(words))
+    return None if lines is None else "\n".join(["\b", "Examples:", *lines])
 
 
 def set_metavars(command: Any) -> None:

@@ -49,11 +49,14 @@ class StatsHandler(BrokerComponent, frozen=True):
         config = self._topic(call.topic)
         queues = [self._queue(call.topic, number) for number in range(config.write_queue_nums)]
         known_as = self.tables.topics.ids.get(call.topic)
+        rate = self.control.statistics.put_tps(call.topic)
         return each_queue(
             queues,
             lambda queue: self._queue_stats(call.topic, queue.queue_id),
             lambda offsets: calls.TopicStats(
-                offset_table=dict(zip(queues, offsets, strict=True)), topic_id=known_as
+                offset_table=dict(zip(queues, offsets, strict=True)),
+                topic_put_tps=rate,
+                topic_id=known_as,
             ),
         )
 

@@ -1,6 +1,5 @@
 """roquet acl user, policy: list, create, update and delete, on all brokers or on some."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from secrets import token_urlsafe
@@ -14,7 +13,7 @@ from roquet.admin.client import AdminClient
 from roquet.cli.command_options import CommandOptions, argument, option
 from roquet.cli.operator_command import CommandGroup, Result, show_text
 from roquet.cli.terminal import arguments, output
-from roquet.cli.terminal.arguments import BROKERS
+from roquet.cli.terminal.arguments import BROKERS, secret_line
 from roquet.cli.terminal.output import table
 from roquet.model.access import AccessDecision, Action, PolicyType, UserStatus, UserType
 from roquet.model.errors import CallError, RoquetError, UsageError
@@ -173,11 +172,7 @@ def _password(options: UserOptions) -> str | None:
         return token_urlsafe(PASSWORD_BYTES)
     if file is None:
         return None
-    text = sys.stdin.readline() if str(file) == "-" else file.read_text("utf-8")
-    password = text.partition("\n")[0].rstrip("\r")
-    if not password.strip():
-        raise UsageError(f"{file}: the first line is empty; it is to be the password")
-    return password
+    return secret_line(file)
 
 
 policies: Final = CommandGroup("policy", "Policies of users.")

@@ -88,7 +88,8 @@ class TopicStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Offsets of a topic's queues (Java's TopicStatsTable)."""
 
     offset_table: dict[MessageQueue, QueueStats] = {}
-    topic_put_tps: float = 0.0
+    topic_put_tps: float | None = None
+    """Messages stored per second in the last minute; None: RocketMQ 4.9 does not say."""
     topic_id: str | None = None
     """Id of the topic (rules.topic_id); ours only."""
 
