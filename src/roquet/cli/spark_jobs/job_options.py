@@ -64,6 +64,13 @@ STORAGE: Final = option(
     gives=As("storage", pairs("--storage-option")),
     metavar="NAME=VALUE",
 )
+CATALOG: Final = option(
+    "Iceberg: a URI, glue, a name in .pyiceberg.yaml, or an option; may be repeated.",
+    "--catalog",
+    "--catalog-option",
+    gives=As("catalog", _catalog),
+    metavar="NAME|URI|NAME=VALUE",
+)
 TOPIC: Final = argument("The topic's name.")
 TABLE: Final = argument(
     "Where the table is, or is to be: a directory or s3://BUCKET/PATH.", gives=As("target")
@@ -100,13 +107,7 @@ class StorageOptions(JobOptions):
 class CatalogOptions(StorageOptions):
     """Options of tables that may be in a catalog."""
 
-    catalog: list[str] | None = option(
-        "Iceberg: a URI, glue, a name in .pyiceberg.yaml, or an option; may be repeated.",
-        "--catalog",
-        "--catalog-option",
-        gives=As("catalog", _catalog),
-        metavar="NAME|URI|NAME=VALUE",
-    )
+    catalog: list[str] | None = CATALOG
 
 
 class TableOptions(CatalogOptions):
