@@ -6,11 +6,12 @@ other offsets, because another archive has written: so no message is stored twic
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import ClassVar, Final, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
 
 import msgspec
+import pyarrow as pa
 
-from roquet.lake.columns.body_columns import BodyField, check_format
+from roquet.lake.columns.body_columns import BodyField, check_format, file_schema
 from roquet.lake.columns.column_statistics import ColumnStatistics
 from roquet.lake.columns.partition_scheme import (
     DAILY,
@@ -30,6 +31,9 @@ from roquet.lake.queue_offsets import (
     to_json,
 )
 from roquet.model.errors import ConfigError, RoquetError
+
+if TYPE_CHECKING:
+    from roquet.lake.files.parquet_writer import RowDivision
 
 FORMAT: Final = 2
 """Newest version of an archive's own data: identity, commits and offsets. Newer ones are refused.
@@ -208,6 +212,16 @@ class ArchiveTable(ABC):
     @abstractmethod
     def files(self) -> Sequence[DataFile]:
         """The files that readers see; ConfigError where another writer keeps rows otherwise."""
+
+    @property
+    def division(self) -> "RowDivision":
+        """How rows are divided among files."""
+        return self.identity.scheme
+
+    def row_schema(self) -> pa.Schema:
+        """The columns of the table's files."""
+        fields = self.body_fields() if self.identity.body_format else None
+        return file_schema(self.identity.columns, fields)
 
     def path(self, file: DataFile) -> str:
         """The path or URL of one of these files."""

@@ -121,6 +121,15 @@ class StateTable(DeltaTable):
         if not self.says_statistics:  # by an earlier Roquet; nothing else maintains such a table
             self.complete_statistics()
 
+    @property
+    def division(self) -> KeyBuckets:
+        """How rows are divided among files."""
+        return self.settings.key_buckets
+
+    def row_schema(self) -> pa.Schema:
+        """The columns of the table's files."""
+        return self.settings.file_schema(self.body_fields())
+
     def body_fields(self) -> tuple[BodyField, ...]:
         """The body columns of the table's schema."""
         return _without_own(super().body_fields())
@@ -159,6 +168,15 @@ class IcebergStateTable(IcebergTable):
     ) -> None:
         self.settings = msgspec.structs.replace(wanted, bucket_hash=MURMUR3)
         super().__init__(root, wanted.archive_identity, name=name, catalog=catalog)
+
+    @property
+    def division(self) -> KeyBuckets:
+        """How rows are divided among files."""
+        return self.settings.key_buckets
+
+    def row_schema(self) -> pa.Schema:
+        """The columns of the table's files."""
+        return self.settings.file_schema(self.body_fields())
 
     def body_fields(self) -> tuple[BodyField, ...]:
         """The body columns of the table's schema."""
