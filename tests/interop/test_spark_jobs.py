@@ -34,7 +34,7 @@ from roquet.spark.jobs.archive import archive_job
 from roquet.spark.jobs.audit import audit_job
 from roquet.spark.jobs.repair import repair_job
 from roquet.spark.jobs.repair.letter_table import read_letters
-from roquet.spark.jobs.replay import replay_job
+from roquet.spark.jobs.replay import replay_job, replay_plan
 from roquet.spark.options import SourceOptions
 from roquet.wire.call import Call
 from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic
@@ -160,7 +160,7 @@ class ApacheTopics:
 
     def replay(self, root: Path, topic: str, **params: Any) -> replay_job.ReplayProgress:
         parameters = {"source": str(root), "topic": topic, "options": self.options, "tasks": 2}
-        return replay_job.run(replay_job.Params(**{**parameters, **params}), spark)
+        return replay_job.run(replay_plan.Params(**{**parameters, **params}), spark)
 
 
 def property_values(rows: pa.Table, name: str) -> list[str | None]:

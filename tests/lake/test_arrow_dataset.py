@@ -2,6 +2,7 @@
 
 from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -10,11 +11,15 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tests.lake.conftest import DirectoryObjects, TableKind, commit_rows
+from tests.lake.conftest import WANTED, DirectoryObjects, TableKind, archive, commit_rows
 from tests.lake.kinds.delta.delta_log import map_columns
 
 from roquet.lake.arrow_dataset import arrow_dataset
+from roquet.lake.open_table import open_table
 from roquet.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tests.spark_suite.conftest import S3Server
 
 
 def test_all_rows_of_every_kind_are_read(kind: TableKind) -> None:
@@ -109,3 +114,30 @@ def test_an_hour_is_a_column(delta: TableKind) -> None:
         commit_rows(table, delta.offsets(12), delta.batch(range(12)))
     rows = arrow_dataset(str(delta.root))
     assert rows.count_rows(filter=pc.field("hour") == 0) == 2
+
+
+def test_a_table_of_a_catalog_is_read_by_its_name(tmp_path: Path) -> None:
+    catalog = {"uri": f"sqlite:///{tmp_path}/mine.db"}
+    with open_table("iceberg", str(tmp_path / "lake"), WANTED, name="a.b", catalog=catalog) as one:
+        archive(one, 0, 12)
+    assert arrow_dataset("a.b", catalog=catalog).count_rows() == 24
+    with pytest.raises(ConfigError, match=r"no table 'a\.c'; did you mean 'a\.b'"):
+        arrow_dataset("a.c", catalog=catalog)
+
+
+def test_a_directory_with_a_table_of_its_own_needs_no_catalog(kind: TableKind) -> None:
+    """So a query can join it with tables of a catalog."""
+    kind.fill(12)
+    assert arrow_dataset(str(kind.root), catalog={"uri": "sqlite:///nothing.db"}).count_rows() == 24
+
+
+def test_an_iceberg_table_in_an_object_store_is_found_by_its_catalog(
+    s3: "S3Server", tmp_path: Path
+) -> None:
+    target, catalog = f"s3://{s3.bucket}/lake/orders", {"uri": f"sqlite:///{tmp_path}/mine.db"}
+    with open_table("iceberg", target, WANTED, catalog=catalog) as table:
+        archive(table, 0, 12)
+    assert arrow_dataset(target, catalog=catalog).count_rows() == 24
+    assert arrow_dataset("roquet.orders", catalog=catalog).count_rows() == 24
+    with pytest.raises(ConfigError, match="An Iceberg table is found by its catalog"):
+        arrow_dataset(target)

@@ -104,3 +104,10 @@ def test_a_million_consecutive_numbers_are_one_range() -> None:
     rng = np.random.default_rng(1)
     shuffled = rng.permutation(1_000_000).astype(np.int64)
     assert count_offsets(shuffled) == OffsetCounts([0], [1_000_000], [1])
+
+
+@given(st.sets(st.integers(0, 30)))
+def test_a_complement_holds_what_the_set_does_not(held: set[int]) -> None:
+    at = np.arange(40)
+    others = OffsetSet.of(list(held)).complement()
+    assert set(at[others.holds(at)].tolist()) == set(range(40)) - held

@@ -26,6 +26,16 @@ def test_each_kind_is_opened_by_its_name(tmp_path: Path, kind: str) -> None:
         assert table.identity.topic == "orders"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_that_is_not_said_is_that_of_the_table(tmp_path: Path, kind: str) -> None:
+    with open_table(kind, str(tmp_path / "lake"), WANTED):
+        pass
+    with open_table("", str(tmp_path / "lake"), WANTED) as table:
+        assert table.kind == kind
+    with open_table("", str(tmp_path / "new"), WANTED) as table:
+        assert table.kind == "delta"
+
+
 def test_a_kind_that_there_is_not_is_named_with_the_right_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no kind of table 'icebreg'; did you mean 'iceberg'"):
         open_table("icebreg", str(tmp_path), WANTED)

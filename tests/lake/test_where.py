@@ -25,7 +25,7 @@ from roquet.lake.kinds.iceberg import catalog_of
 from roquet.lake.open_table import open_table
 from roquet.lake.queue_offsets import QueueOffsets
 from roquet.lake.schema import TYPES
-from roquet.lake.states.state_table import IcebergStateTable, StateTable, state_identity
+from roquet.lake.states.state_table import IcebergStateTable, StateIdentity, StateTable
 from roquet.lake.table import ArchiveIdentity, ArchiveTable
 
 QUEUE = ("orders", "broker-a", 0)
@@ -142,7 +142,7 @@ def archived(kind: str, root: Path, partition_by: str, body_format: str) -> pa.T
 
 def state(kind: str, root: Path) -> pa.Table:
     """Fill a table of latest states."""
-    wanted = state_identity("orders", key="key", deletes="keep", buckets=3)
+    wanted = StateIdentity(topic="orders", deletes="keep", buckets=3)
     parts = []
     opened = StateTable if kind == "delta" else IcebergStateTable
     with opened(root, wanted) as table:
@@ -151,7 +151,9 @@ def state(kind: str, root: Path) -> pa.Table:
             rows = rows_of(offsets, settings.columns, None)
             marked = rows.append_column("is_deleted", pa.array([at == 1 for at in offsets]))
             directory = table.begin()
-            writer = PartitionedWriter(directory, settings.schema, scheme=settings.key_buckets)
+            writer = PartitionedWriter(
+                directory, settings.file_schema(), scheme=settings.key_buckets
+            )
             writer.write(marked)
             after: QueueOffsets = {QUEUE: offsets.stop}
             table.commit(table.state((QUEUE,)).then(after, directory.name, writer.close(), ()))

@@ -35,7 +35,7 @@ from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params, run
 from roquet.spark.jobs.audit import audit_job
 from roquet.spark.jobs.materialize import materialize_job
 from roquet.spark.jobs.materialize.materialize_job import MaterializeProgress
-from roquet.spark.jobs.replay import replay_job
+from roquet.spark.jobs.replay import replay_job, replay_plan
 
 COUNT = 100
 """Messages sent to each of four queues at a time."""
@@ -113,7 +113,7 @@ class Archive:
         spark: Any = InProcessSpark
         arguments: dict[str, Any] = {"source": self.table, "topic": "orders", "same_topic": True}
         arguments |= {"options": self.options, "catalog": self.catalog, **params}
-        return replay_job.run(replay_job.Params(**arguments), spark).rows
+        return replay_job.run(replay_plan.Params(**arguments), spark).rows
 
     def materialize(self, target: str, **params: Any) -> MaterializeProgress:
         spark: Any = InProcessSpark()

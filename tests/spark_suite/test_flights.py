@@ -20,7 +20,7 @@ from roquet.model import properties as names
 from roquet.model.message import Message
 from roquet.net import loop
 from roquet.spark.jobs.archive import archive_job
-from roquet.spark.jobs.replay import replay_job
+from roquet.spark.jobs.replay import replay_job, replay_plan
 from roquet.testing.cluster import BlockingCluster
 
 pytestmark = pytest.mark.spark_suite
@@ -136,7 +136,7 @@ def test_the_archive_has_each_row_where_the_topic_has_it(
 def test_a_replay_of_the_archive_is_the_same_topic(
     airport: FlightsCluster, spark: SparkSession, lake: Path
 ) -> None:
-    params = replay_job.Params(source=str(lake), topic="flights_again", options=airport.options)
+    params = replay_plan.Params(source=str(lake), topic="flights_again", options=airport.options)
     assert replay_job.run(params, lambda: spark) == replay_job.ReplayProgress(rows=FLIGHTS)
     again = airport.queues("flights_again")
     assert sum(map(len, again.values())) == FLIGHTS

@@ -12,7 +12,7 @@ from tests.spark.conftest import create_topic, read_topic, send_columns
 from roquet.model.errors import UsageError
 from roquet.spark.jobs.archive import archive_job
 from roquet.spark.jobs.repair import repair_job
-from roquet.spark.jobs.replay import replay_job
+from roquet.spark.jobs.replay import replay_job, replay_plan
 from roquet.testing.cluster import BlockingCluster
 
 pytestmark = pytest.mark.spark_suite
@@ -58,7 +58,7 @@ def test_a_replay_of_an_archive_is_the_same_topic(
     lake = str(tmp_path / "lake")
     wanted = archive_job.Params(topic="orders", target=lake, kind=kind, options=town.options)
     archive_job.run(wanted, lambda: spark)
-    params = replay_job.Params(source=lake, topic="again", options=town.options, tasks=2)
+    params = replay_plan.Params(source=lake, topic="again", options=town.options, tasks=2)
     assert replay_job.run(params, lambda: spark).rows == 4 * ROWS
     assert town.places("again") == town.places("orders")
     assert replay_job.run(params, lambda: spark) == replay_job.ReplayProgress(there=4 * ROWS)
@@ -70,7 +70,7 @@ def test_any_frame_with_the_columns_is_replayed(
     town.send("orders")
     frame = spark.read.format("roquet").options(topic="orders", **town.options).load()
     odd = frame.where("queue_offset % 2 = 1")
-    params = replay_job.Params(source=str(tmp_path / "odd"), topic="again", options=town.options)
+    params = replay_plan.Params(source=str(tmp_path / "odd"), topic="again", options=town.options)
     assert replay_job.replay_frame(odd, params, spark).rows == 2 * ROWS
     assert replay_job.replay_frame(odd, params, spark).rows == 0
     wanted = [body for *_, offset, body in town.places("orders") if offset % 2]

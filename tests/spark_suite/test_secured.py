@@ -66,7 +66,8 @@ def test_reads_and_writes_sign_and_speak_tls(
 ) -> None:
     secured = {"namesrv": namesrv, **OPTIONS, **SIGNED}
     rows = spark.range(0, 100, 1, 2).selectExpr("cast(id as string) as body")
-    rows.write.format("roquet").mode("append").options(**secured).save()
+    writer = rows.write.format("roquet").mode("append").option("createTopic", "true")
+    writer.options(**secured).save()
     assert spark.read.format("roquet").options(**secured).load().count() == 100
     stream = spark.readStream.format("roquet").options(**secured).load()
     query = stream.writeStream.format("parquet").trigger(availableNow=True)

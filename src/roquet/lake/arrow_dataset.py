@@ -3,9 +3,11 @@
 No Spark and no Java: what a reader selects and filters is read from the files by pyarrow alone.
 """
 
+import os
 from collections.abc import Mapping
 from functools import reduce
 from operator import and_
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -14,9 +16,16 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
 from roquet.lake.columns.column_statistics import STATISTICS_COLUMNS
-from roquet.lake.kinds.delta.storage import opened_log
-from roquet.lake.objects.object_location import TableLocation, storage_of
-from roquet.lake.objects.object_store import dataset_source
+from roquet.lake.kinds.delta.storage import LOG, opened_log
+from roquet.lake.kinds.iceberg.catalog import location_in_catalog
+from roquet.lake.objects.object_location import (
+    ObjectLocation,
+    TableLocation,
+    is_object_url,
+    storage_of,
+    storage_options,
+)
+from roquet.lake.objects.object_store import ObjectStore, dataset_source
 from roquet.lake.open_table import table_location
 from roquet.lake.snapshot import TableSnapshot, kind_of, read_snapshot
 from roquet.model.errors import ConfigError
@@ -27,19 +36,44 @@ if TYPE_CHECKING:
 _MS_US: Final = 1000
 
 
-def arrow_dataset(target: str, storage: Mapping[str, str] = {}) -> ds.Dataset:
+def arrow_dataset(
+    target: str, storage: Mapping[str, str] = {}, catalog: Mapping[str, str] = {}
+) -> ds.Dataset:
     """The rows of a table at this moment; `storage` are the options of its object store.
 
-    Raises ConfigError when there is no table, or one that holds no file yet.
+    With an Iceberg `catalog` the target may be the name NAMESPACE.NAME of one of its tables, and a
+    location that has neither a Delta log nor a catalog of its own is that of one. Raises
+    ConfigError when there is no table, or one that holds no file yet.
     """
+    name = target if catalog and _is_name(target) else ""
+    if name:
+        target = location_in_catalog(name, catalog, storage_options(storage, os.environ))
+    if not is_object_url(target):
+        storage = {}
     root = table_location(target, storage)
+    kind = kind_of(root)
+    if isinstance(root, ObjectLocation):
+        ObjectStore(root).check_bucket()
+        if not ObjectStore(root).has_directory(LOG):
+            if not catalog:
+                raise ConfigError(
+                    f"{root} is no delta table: it has no {LOG}. An Iceberg table is found by its "
+                    "catalog: --catalog https://CATALOG, glue, or a name in .pyiceberg.yaml"
+                )
+            kind = "iceberg"
     # A snapshot would read every entry of a Delta log for its offsets.
-    if kind_of(root) == "delta":
+    if kind == "delta":
         return _delta(root)
-    snapshot = read_snapshot(target, storage=storage)
+    known = {} if (kind == "iceberg" and isinstance(root, Path) and not name) else catalog
+    snapshot = read_snapshot(target, name=name, catalog=known, storage=storage)
     if not snapshot.paths:
         raise ConfigError(f"{target} has no rows yet: archive something first")
     return _files(snapshot, root)
+
+
+def _is_name(target: str) -> bool:
+    """Whether a text is NAMESPACE.NAME rather than a location."""
+    return "." in target and "/" not in target and not Path(target).exists()
 
 
 def _delta(root: TableLocation) -> ds.Dataset:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 OffsetArray = NDArray[np.int64]
 
 _EMPTY: Final = np.empty(0, np.int64)
+_OFFSET_MAX: Final = 2**62
 
 
 class NumberRange(msgspec.Struct, frozen=True, order=True):
@@ -57,6 +58,11 @@ class OffsetSet:
         levels = _overlay(_Columns(starts, ends, np.ones_like(starts)))
         merged = _merge_adjacent(levels._replace(times=np.ones_like(levels.times)))
         return OffsetSet(merged.starts, merged.ends)
+
+    def complement(self) -> "OffsetSet":
+        """All other offsets, from 0 on."""
+        starts, ends = np.append(0, self.ends), np.append(self.starts, _OFFSET_MAX)
+        return OffsetSet(starts[starts < ends], ends[starts < ends])
 
     def holds(self, offsets: OffsetArray) -> NDArray[np.bool_]:
         """For each of these offsets, whether it is in the set."""

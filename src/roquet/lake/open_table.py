@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from roquet.lake.files.staging import check_no_parquet_archive
+from roquet.lake.files.staging import KIND_MARKERS, check_no_parquet_archive
 from roquet.lake.kinds.delta.delta_table import DeltaTable
 from roquet.lake.kinds.iceberg.iceberg_table import IcebergTable
 from roquet.lake.objects.object_location import (
@@ -36,12 +36,14 @@ def open_table(
 ) -> ArchiveTable:
     """The table of this kind in a directory or an object store, created when there is none.
 
-    `name` and `catalog` are for Iceberg: NAMESPACE.TABLE, and a catalog other than the directory's.
+    An empty kind is that of the table that is there, and delta for a new one. `name` and `catalog`
+    are for Iceberg: NAMESPACE.TABLE, and a catalog other than the directory's.
     `storage` are options of the object store.
     Raises ConfigError for wrong arguments and TableConflict when another archive writes to it.
     """
     root = table_location(target, storage)
     check_no_parquet_archive(root)
+    kind = kind or present_kind(root, name, catalog)
     check_kind_name(kind)
     if kind != "iceberg" and (name or catalog):
         raise ConfigError(f"a name and a catalog are for Iceberg tables, not for {kind}")
@@ -54,6 +56,15 @@ def open_table(
         return DeltaTable(root, wanted)
     check_kind(root, kind)
     return IcebergTable(root, wanted, name=name, catalog=catalog)
+
+
+def present_kind(root: TableLocation, name: str, catalog: Mapping[str, str]) -> str:
+    """The kind of a table that was not said: delta, unless it is Iceberg's by what is known."""
+    if name or catalog:
+        return "iceberg"
+    if isinstance(root, ObjectLocation):
+        return "delta"
+    return next((kind for kind, mark in KIND_MARKERS.items() if (root / mark).exists()), "delta")
 
 
 def check_kind_name(kind: str) -> None:

@@ -54,6 +54,8 @@ class TableSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Offsets at which the archive began; None for other tables and when no longer known."""
     number: int = 0
     """The number of the archive's last commit."""
+    name: str = ""
+    """Of an Iceberg table: its name in its catalog."""
     topic_ids: Mapping[str, str] = {}
     """Ids of the archived topic by broker, where known."""
 
@@ -142,7 +144,12 @@ def _iceberg_snapshot(
     paths = plain_paths(table, root)
     if isinstance(root, Path):
         paths = [str(local_path(path)) for path in paths]
-    found = TableSnapshot(kind="iceberg", paths=tuple(sorted(paths)), storage=storage_of(root))
+    found = TableSnapshot(
+        kind="iceberg",
+        paths=tuple(sorted(paths)),
+        storage=storage_of(root),
+        name=".".join(table.name()),
+    )
     identity = table.properties.get(IDENTITY)
     if identity is None:
         return found

@@ -6,11 +6,12 @@ other offsets, because another archive has written: so no message is stored twic
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
 
 import msgspec
+import pyarrow as pa
 
-from roquet.lake.columns.body_columns import BodyField, check_format
+from roquet.lake.columns.body_columns import BodyField, check_format, file_schema
 from roquet.lake.columns.column_statistics import ColumnStatistics
 from roquet.lake.columns.partition_scheme import (
     DAILY,
@@ -30,6 +31,9 @@ from roquet.lake.queue_offsets import (
     to_json,
 )
 from roquet.model.errors import ConfigError, RoquetError
+
+if TYPE_CHECKING:
+    from roquet.lake.files.parquet_writer import RowDivision
 
 FORMAT: Final = 2
 """Newest version of an archive's own data: identity, commits and offsets. Newer ones are refused.
@@ -58,6 +62,10 @@ class ArchiveIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Columns by which merged files are sorted, before queue and offset."""
     body_format: str = ""
     """`json` if the table has columns for the fields of the bodies."""
+    infer_body: bool = False
+    """Whether every run adds columns for the fields that bodies turn out to have."""
+    body_prefix: str = ""
+    """The begin of the names of new body columns."""
 
     @property
     def scheme(self) -> PartitionScheme:
@@ -177,6 +185,10 @@ class ArchiveTable(ABC):
 
     identity: ArchiveIdentity
     """The topic and columns."""
+    kind: ClassVar[str]
+    """`delta` or `iceberg`."""
+    own_columns: ClassVar[frozenset[str]] = frozenset()
+    """Columns besides those of messages that no field of a body can have the name of."""
     _root: TableLocation
     _staging: StagingArea
 
@@ -200,6 +212,16 @@ class ArchiveTable(ABC):
     @abstractmethod
     def files(self) -> Sequence[DataFile]:
         """The files that readers see; ConfigError where another writer keeps rows otherwise."""
+
+    @property
+    def division(self) -> "RowDivision":
+        """How rows are divided among files."""
+        return self.identity.scheme
+
+    def row_schema(self) -> pa.Schema:
+        """The columns of the table's files."""
+        fields = self.body_fields() if self.identity.body_format else None
+        return file_schema(self.identity.columns, fields)
 
     def path(self, file: DataFile) -> str:
         """The path or URL of one of these files."""
@@ -315,11 +337,7 @@ def agree_identity(
             f"{where} has the columns {','.join(existing.columns)}: name these, or none, "
             "or give another directory"
         )
-    if wanted.body_format and wanted.body_format != existing.body_format:
-        raise ConfigError(
-            f"{where} was made without --body-format {wanted.body_format}: leave it out, or give "
-            "another directory"
-        )
+    _check_bodies(wanted, existing, where)
     scheme = parse_scheme(wanted.partition_by, existing.columns)
     if wanted.partition_by and scheme != existing.scheme:
         raise ConfigError(
@@ -335,6 +353,20 @@ def agree_identity(
     return existing
 
 
+def _check_bodies(wanted: ArchiveIdentity, existing: ArchiveIdentity, where: object) -> None:
+    """Raise ConfigError when bodies are wanted in other columns than the table was made with."""
+    if wanted.body_format and wanted.body_format != existing.body_format:
+        raise ConfigError(
+            f"{where} was made without --body-format {wanted.body_format}: leave it out, or give "
+            "another directory"
+        )
+    if wanted.body_prefix and existing.body_prefix not in ("", wanted.body_prefix):
+        raise ConfigError(
+            f"{where} was made with --body-prefix {existing.body_prefix}, not "
+            f"{wanted.body_prefix}: leave it out, or give another directory"
+        )
+
+
 def _new_identity(wanted: ArchiveIdentity) -> ArchiveIdentity:
     """The identity of a new table, its choices checked and spelled in one way."""
     columns = archive_columns(wanted.columns)
@@ -346,4 +378,6 @@ def _new_identity(wanted: ArchiveIdentity) -> ArchiveIdentity:
         format=1 if scheme == DAILY and not wanted.body_format else FORMAT,
         partition_by="" if scheme == DAILY else str(scheme),
         sort_by=parse_sort(wanted.sort_by, columns),
+        infer_body=wanted.infer_body and bool(wanted.body_format),
+        body_prefix=wanted.body_prefix if wanted.body_format else "",
     )

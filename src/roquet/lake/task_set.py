@@ -28,6 +28,8 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that are known to be in the destination twice."""
     unknown_fields: Mapping[str, int] = {}
     """Bodies with a field that has no column, by field."""
+    bad_bodies: int = 0
+    """Bodies that could not be parsed, so that `body_error` says why."""
     payload: str = ""
     """Any further result, as JSON."""
 

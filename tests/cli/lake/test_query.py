@@ -35,9 +35,9 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     @contextmanager
     def results(
-        sql: str, places: Mapping[str, str], storage: Mapping[str, str]
+        sql: str, places: Mapping[str, str], storage: Mapping[str, str], catalog: Mapping[str, str]
     ) -> Iterator[pa.RecordBatchReader]:
-        asked.update(sql=sql, places=places, storage=storage)
+        asked.update(sql=sql, places=places, storage=storage, catalog=catalog)
         yield asked.get("rows", ROWS).to_reader(max_chunksize=2)
 
     monkeypatch.setattr(query, "results", results)
@@ -159,5 +159,23 @@ def test_a_query_is_answered_from_the_files(table: Path) -> None:
     ],
 )
 def test_a_query_that_cannot_be_run_is_one_error(table: Path, sql: str, text: str) -> None:
-    with pytest.raises(query.QueryFailed, match=f"(?i){text}"):
+    with pytest.raises(UsageError, match=f"(?i){text}"):
         duck(table, sql)
+
+
+def test_wrong_sql_names_the_tables_that_there_are(table: Path) -> None:
+    result = invoke("lake", "query", "select * from flihgts", "--table", f"flights={table}")
+    assert isinstance(result.exception, UsageError), "so the command ends with code 2"
+    assert str(result.exception).endswith(f"tables of this query: flights={table}")
+
+
+def test_values_that_cannot_be_converted_are_no_wrong_use(table: Path) -> None:
+    with pytest.raises(query.QueryFailed, match="Conversion Error"):
+        duck(table, "select carrier::int from flights")
+
+
+def test_a_catalog_is_that_of_the_tables(answered: dict[str, Any]) -> None:
+    words = ["--catalog", "glue", "--catalog-option", "glue.region=eu-west-1"]
+    result = invoke("lake", "query", "x", "--table", "t=lake.orders", *words)
+    assert result.exit_code == 0, result.output
+    assert answered["catalog"] == {"name": "glue", "glue.region": "eu-west-1"}

@@ -81,7 +81,6 @@ def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
     assert line == {
         "topic": "orders",
         "table": "lake",
-        "kind": "delta",
         "rows": 1200,
         "skipped": 0,
         "commits": 2,
@@ -89,6 +88,10 @@ def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
         "lag": 0,
         "number": 7,
         "unknown_fields": {},
+        "bad_bodies": 0,
+        "new_columns": [],
+        "bytes": 0,
+        "kind": "",
     }
 
 
@@ -105,6 +108,15 @@ def test_fields_without_a_column_are_named_the_most_frequent_ones_first(job: Fak
     )
     line = json.loads(spark("archive", "orders", "lake", "--json").stdout)
     assert line["unknown_fields"] == counts
+
+
+def test_bad_bodies_and_new_columns_are_named(job: FakeJob) -> None:
+    columns = [f"c{number} int" for number in range(12)]
+    job.done = ArchiveProgress(rows=3, bytes=2048, bad_bodies=1_200, new_columns=columns, number=4)
+    first, second, third = spark("archive", "orders", "lake").stdout.splitlines()
+    assert first == "orders: 3 messages to lake; 2.0 KiB of files; commit 4, 0 behind"
+    assert second == "1,200 bodies could not be parsed: the reasons are in the column body_error"
+    assert third == f"new columns: {', '.join(columns[:10])} and 2 more"
 
 
 def test_progress_is_printed_while_it_runs(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:

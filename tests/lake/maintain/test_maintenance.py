@@ -10,6 +10,7 @@ import pytest
 from tests.lake.conftest import commit_rows
 
 from roquet.lake.columns.partitioning import NO_DAY, schema_of
+from roquet.lake.files.parquet_writer import PartitionedWriter
 from roquet.lake.files.staging import PARQUET_ARCHIVE
 from roquet.lake.maintain.maintenance import (
     DAY_MS,
@@ -23,6 +24,7 @@ from roquet.lake.maintain.maintenance import (
 )
 from roquet.lake.open_table import KINDS, open_table
 from roquet.lake.snapshot import read_snapshot
+from roquet.lake.states.state_table import StateIdentity, open_state_table
 from roquet.lake.table import ArchiveIdentity, DataFile, TableConflict
 from roquet.model.errors import ConfigError
 
@@ -129,7 +131,7 @@ def test_times_that_are_too_short_are_refused(params: dict[str, Any], says: str)
 
 def test_only_archives_are_maintained(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
-    with pytest.raises(ConfigError, match="is no archive: only tables of archives"):
+    with pytest.raises(ConfigError, match="only archives and tables of the latest state"):
         run(Params(target=str(tmp_path)), run_here, NOW_MS)
 
 
@@ -154,3 +156,29 @@ def test_files_without_a_day_stay() -> None:
     ]
     assert [file.day for file in retired_files(files, "2026-01-02")] == ["2026-01-01"]
     assert retired_files(files, "") == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_of_the_latest_state_is_maintained(tmp_path: Path, kind: str) -> None:
+    """Messages without a key add a small file in each commit."""
+    wanted_state = StateIdentity(topic="orders", buckets=2, deletes="keep")
+    with open_state_table(kind, tmp_path / "lake", wanted_state) as opened:
+        schema = opened.row_schema()
+        commit_rows(opened, {QUEUE: 0})
+        for at in range(4):
+            row = {"queue_id": 0, "queue_offset": at, "stored_at": TODAY, "key": None}
+            rows = pa.RecordBatch.from_pylist([{**row, "broker": "broker-a"}], schema)
+            directory = opened.begin()
+            writer = PartitionedWriter(directory, schema, scheme=opened.division)
+            writer.write(rows)
+            opened.commit(opened.state().then({QUEUE: at + 1}, directory.name, writer.close(), ()))
+    place = (kind, str(tmp_path / "lake"))
+    assert run(Params(target=place[1]), run_here, NOW_MS).merged_files == 4, "a preview"
+    report = run(Params(target=place[1], is_preview=False), run_here, NOW_MS)
+    assert (report.is_state, report.topic, report.merged_files) == (True, "orders", 4)
+    assert report.left_files == 1
+    assert offsets(place) == [0, 1, 2, 3]
+    with open_state_table(kind, tmp_path / "lake", wanted_state) as opened:
+        assert opened.state().offsets == {QUEUE: 4}
+    with pytest.raises(ConfigError, match="has no days"):
+        run(Params(target=place[1], keep_days=1), run_here, NOW_MS)

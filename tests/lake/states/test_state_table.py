@@ -15,7 +15,13 @@ from tests.lake.kinds.delta.delta_log import age
 
 from roquet.lake.files.parquet_writer import PartitionedWriter
 from roquet.lake.kinds.delta.delta_table import DeltaTable
-from roquet.lake.states.state_table import StateTable, state_identity
+from roquet.lake.states.state_table import (
+    REQUIRED_COLUMNS,
+    StateIdentity,
+    StateTable,
+    agreed_settings,
+    check_wanted,
+)
 from roquet.lake.table import ArchiveIdentity
 from roquet.model.errors import ConfigError
 from roquet.spark.jobs.archive import archive_job
@@ -25,10 +31,10 @@ if TYPE_CHECKING:
     from tests.spark.jobs.conftest import MakeSpark, Topic
 
 
-def identity(**settings: Any) -> Any:
-    return state_identity(
-        "accounts", **{"key": "key", "deletes": "tombstone", "buckets": 4, **settings}
-    )
+def identity(**settings: Any) -> StateIdentity:
+    wanted = StateIdentity(topic="accounts", **{"buckets": 4, **settings})
+    check_wanted(wanted)
+    return agreed_settings(wanted, None)
 
 
 def test_a_table_has_the_columns_and_the_bucket(tmp_path: Path) -> None:
@@ -66,6 +72,15 @@ def test_a_table_is_continued_as_it_was_made(
         assert table.settings == identity()
 
 
+def test_a_table_remembers_what_is_not_said_again(tmp_path: Path) -> None:
+    made = identity(key="property:id", deletes="keep", body_format="json", infer_body=True)
+    with StateTable(tmp_path / "table", made):
+        pass
+    with StateTable(tmp_path / "table", StateIdentity(topic="accounts")) as table:
+        assert table.settings == made
+        assert table.identity.infer_body
+
+
 def test_an_archive_is_no_table_of_latest_states(tmp_path: Path) -> None:
     with DeltaTable(tmp_path / "table", ArchiveIdentity(topic="accounts", columns=())):
         pass
@@ -86,7 +101,8 @@ def test_a_table_of_latest_states_is_no_archive(tmp_path: Path) -> None:
         ({"key": "id"}, "property:id"),
         ({"key": "property:"}, "the name of the property is missing"),
         ({"deletes": "soft"}, "tombstone or keep"),
-        ({"buckets": 0}, "from 1 to 4096"),
+        ({"buckets": 5_000}, "from 1 to 4096"),
+        ({"columns": (*REQUIRED_COLUMNS, "tag"), "body_format": "json"}, "needs the column 'body'"),
         ({"columns": ("key", "body")}, "needs the column 'broker'"),
     ],
 )
@@ -102,8 +118,8 @@ def test_a_table_of_an_earlier_roquet_finds_all_rows_once_it_is_opened(tmp_path:
         rows: dict[str, Any] = {name: [None, None] for name in settings.columns}
         rows |= {"key": [None, "a"], "tag": ["UA", "UA"], "queue_offset": [0, 1]}
         directory = table.begin()
-        writer = PartitionedWriter(directory, settings.schema, scheme=settings.key_buckets)
-        writer.write(pa.RecordBatch.from_pydict(rows, schema=settings.schema))
+        writer = PartitionedWriter(directory, settings.file_schema(), scheme=settings.key_buckets)
+        writer.write(pa.RecordBatch.from_pydict(rows, schema=settings.file_schema()))
         table.commit(table.state((queue,)).then({queue: 2}, directory.name, writer.close(), ()))
     age(root)
     conditions = [pc.field("tag") == "UA", pc.field("key").is_null(), pc.field("key") == "a"]
@@ -210,7 +226,7 @@ def test_an_iceberg_table_is_continued_as_it_was_made(job: IcebergMaterializer) 
 @pytest.mark.parametrize(
     ("params", "says"),
     [
-        ({"kind": "parquet"}, "--kind parquet: give delta or iceberg"),
+        ({"kind": "parquet"}, "Write --kind delta, the default, or iceberg"),
         ({"kind": "delta", "name": "a.b"}, "a name and a catalog are for Iceberg tables"),
         ({"target": "s3://lake/orders"}, "needs a catalog elsewhere: --catalog https://"),
         ({"target": "gs://lake/orders"}, "are of kind delta, not iceberg"),

@@ -208,7 +208,7 @@ def test_the_driver_signs_with_the_keys_of_the_options(tmp_path: Path) -> None:
     with BlockingCluster(**checks) as running:
         sink_options = SinkOptions(
             namesrv=(running.namesrv_addr,), topic="signed", transactional=True,
-            commits=str(tmp_path), timeout_ms=5_000, access=access,
+            commits=str(tmp_path), timeout_ms=5_000, access=access, creates_topics=True,
         )  # fmt: skip
         halves = from_bytes(write_rows(sink_options, body=BODIES)[1])
         record = commit_record(sink_options, "q", 0, halves)

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFailed, ConnectionLost
+from roquet.model.errors import (
+    CallError,
+    CallRefused,
+    CallTimeout,
+    ConnectFailed,
+    ConnectionLost,
+    UsageError,
+)
+from roquet.model.names import AUTO_CREATE_TOPIC
 from roquet.model.queue import MessageQueue
 from roquet.rules.send_retry import LESS_DURABLE, OTHER_BROKER, STALE_QUEUE, TRANSIENT
 from roquet.spark.sink.delivery import UNKNOWN_QUEUE_TRIES, RequestDelivery
@@ -30,6 +38,8 @@ class FakeNetwork:
         self.called_ms: list[int] = []
         self.refreshed = 0
         self.known = True
+        self.topics: dict[int, list[str]] = {0: []}
+        """The topics that name servers know from a time on (ms)."""
         self.reply_ms = 0
         """How long replies take that promise too little."""
 
@@ -42,8 +52,14 @@ class FakeNetwork:
     def leader(self, broker: str) -> str:
         return f"{broker}:1"
 
-    async def refresh(self, _topic: str) -> None:
+    async def known_topics(self) -> list[str]:
+        now_ms = this_loop().clock.monotonic_ms()
+        return next(names for from_ms, names in reversed(self.topics.items()) if from_ms <= now_ms)
+
+    async def refresh(self, topic: str) -> object:
         self.refreshed += 1
+        if not self.known:
+            return topic if topic in await self.known_topics() else None
         raise ConnectFailed("no name server")
 
     async def call(self, address: str, call: Send, timeout_ms: int) -> SendReply:
@@ -92,7 +108,7 @@ def test_queues_have_their_turns_and_neighbours_are_of_other_brokers() -> None:
 
 def test_a_batch_and_a_message_alone_have_their_own_requests() -> None:
     net = FakeNetwork()
-    net.known = False
+    net.known, net.topics = False, {0: ["orders"]}
     sending(net, [request(), request(properties="K\x01v\x02")])
     (_, batch), (_, alone) = net.calls
     assert isinstance(batch, SendBatch)
@@ -250,3 +266,29 @@ def test_a_broker_that_stays_busy_is_not_tried_when_the_time_is_over() -> None:
 def test_a_write_may_accept_rows_that_are_less_durable_than_promised(code: int) -> None:
     net = FakeNetwork(SendReply(code=code))
     assert sending(net, [request()], accepts_less_durable=True) == ["a"]
+
+
+def test_a_misspelt_topic_is_refused_with_the_nearest_name() -> None:
+    net = FakeNetwork()
+    net.known, net.topics = False, {0: ["orders2", "TBW102"]}
+    with pytest.raises(UsageError, match=r"'orders' does not exist: .*; did you mean 'orders2'"):
+        sending(net, [request()])
+    assert net.calls == []
+
+
+def test_a_topic_whose_only_broker_restarts_is_waited_for() -> None:
+    net = FakeNetwork()
+    net.known, net.topics = False, {0: [], 20_000: ["orders"]}
+    assert sending(net, [request()]) == ["a"]
+    net.known, net.topics = False, {0: []}
+    with pytest.raises(UsageError, match="does not exist"):
+        sending(net, [request()], timeout_ms=5_000)
+
+
+def test_brokers_make_a_topic_only_when_they_are_asked_to() -> None:
+    net = FakeNetwork()
+    net.known = False
+    sending(net, [request()], creates_topics=True)
+    sending(net, [request()])
+    templates = [call.default_topic for _, call in net.calls]
+    assert templates == [AUTO_CREATE_TOPIC, "orders"], "no broker has a copy of what is missing"

@@ -130,7 +130,11 @@ def test_a_broker_that_is_away_for_a_moment_gets_all_in_order(
     batch = pa.RecordBatch.from_pydict({"body": bodies, "order_key": ["k"] * 3_000})
     with BlockingCluster(store=tmp_path) as running:
         options = SinkOptions(
-            namesrv=(running.namesrv_addr,), topic="away", timeout_ms=30_000, batch_bytes=4_096
+            namesrv=(running.namesrv_addr,),
+            topic="away",
+            timeout_ms=30_000,
+            batch_bytes=4_096,
+            creates_topics=True,
         )
 
         def restart() -> None:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 from roquet.cli.command_options import argument, option
 from roquet.cli.operator_command import CommandGroup
 from roquet.cli.process import runtime
-from roquet.cli.spark_jobs.job_options import STORAGE, check_installed, parse_pairs
+from roquet.cli.spark_jobs.job_options import CATALOG, STORAGE, check_installed, parse_pairs
 from roquet.cli.terminal import output
+from roquet.lake.kinds.iceberg.catalog import parse_catalog
 from roquet.model.errors import RoquetError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 SHOWN_MAX: Final = 200
 """Rows of a table on the terminal; --csv and --json print all."""
@@ -41,16 +43,18 @@ app: Final = CommandGroup("lake", "Tables of archives, without Spark.")
 
 
 class QueryFailed(RoquetError):
-    """A query that DuckDB refused; the text is DuckDB's."""
+    """A query that failed on the values of its rows; the text is DuckDB's."""
 
 
 @app.command()
 def query(
     sql: str = argument("One SELECT, in DuckDB's SQL."),
     table: list[str] = option(
-        "A table, and where it is: a directory or s3://BUCKET/PATH. May be repeated.",
+        "A table, and where it is: a directory, s3://BUCKET/PATH, or its name in the catalog. May "
+        "be repeated.",
         metavar="NAME=PATH",
     ),
+    catalog: list[str] | None = CATALOG,
     storage_option: list[str] | None = STORAGE,
     as_csv: bool = option("CSV, with a line of names.", "--csv"),
     json: output.JsonOption = False,
@@ -67,7 +71,8 @@ def query(
     for name in places:
         if not _NAME.fullmatch(name):
             raise UsageError(f"--table: {name!r} is no name for SQL: letters, digits and _")
-    with results(sql, places, parse_pairs(storage_option, "--storage-option")) as result:
+    storage = parse_pairs(storage_option, "--storage-option")
+    with results(sql, places, storage, parse_catalog(catalog)) as result:
         if json:
             _print_json(result)
         elif as_csv:
@@ -78,20 +83,21 @@ def query(
 
 @contextmanager
 def results(
-    sql: str, places: Mapping[str, str], storage: Mapping[str, str]
+    sql: str,
+    places: Mapping[str, str],
+    storage: Mapping[str, str],
+    catalog: Mapping[str, str] = {},
 ) -> "Iterator[pa.RecordBatchReader]":
     """Run a query on tables by name, and read its result in batches.
 
-    Raises QueryFailed for SQL that DuckDB refuses, ConfigError for a place without a table.
+    Raises UsageError for SQL that DuckDB refuses, QueryFailed for values that it cannot compute
+    with, ConfigError for a place without a table.
     """
     import duckdb
 
     from roquet.lake.arrow_dataset import arrow_dataset
 
-    datasets = {
-        name: arrow_dataset(place, storage if "://" in place else {})
-        for name, place in places.items()
-    }
+    datasets = {name: arrow_dataset(place, storage, catalog) for name, place in places.items()}
     try:
         with duckdb.connect(":memory:") as connection:
             for name, dataset in datasets.items():
@@ -99,12 +105,25 @@ def results(
             connection.execute("SET TimeZone = 'UTC'")
             for setting, value in SETTINGS.items():
                 connection.execute(f"SET {setting} = {value}")
-            relation = connection.sql(sql)
-            if relation is None:
-                raise QueryFailed("the statement has no result: give one SELECT")
-            yield relation.to_arrow_reader(BATCH_ROWS)
+            yield _planned(connection, sql, places).to_arrow_reader(BATCH_ROWS)
     except duckdb.Error as error:
         raise QueryFailed(str(error)) from error
+
+
+def _planned(
+    connection: "DuckDBPyConnection", sql: str, places: Mapping[str, str]
+) -> "DuckDBPyRelation":
+    """A query that is ready to run; UsageError for SQL that DuckDB refuses."""
+    import duckdb
+
+    try:
+        relation = connection.sql(sql)
+    except duckdb.Error as error:
+        listed = ", ".join(f"{name}={place}" for name, place in places.items())
+        raise UsageError(f"{error}\n\ntables of this query: {listed}") from error
+    if relation is None:
+        raise UsageError("the statement has no result: give one SELECT")
+    return relation
 
 
 def rows_of(result: "pa.RecordBatchReader") -> Iterator[Sequence[Any]]:

@@ -13,6 +13,7 @@ from roquet.cli.spark_jobs.job_options import (
     NEW_KIND,
     TABLE,
     TOPIC,
+    BodyOptions,
     SparkOptions,
     TableOptions,
     check_installed,
@@ -22,6 +23,7 @@ from roquet.cli.spark_jobs.job_options import (
 )
 from roquet.cli.terminal import output
 from roquet.model.errors import UsageError
+from roquet.model.printable_text import size_text
 
 if TYPE_CHECKING:
     from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params
@@ -30,7 +32,7 @@ SHOWN_FIELDS: Final = 10
 """Fields without a column that are named on the terminal; --json has them all."""
 
 
-class ArchiveOptions(TableOptions, SparkOptions):
+class ArchiveOptions(TableOptions, BodyOptions, SparkOptions):
     """Options of `roquet spark archive`."""
 
     topic: str = TOPIC
@@ -48,20 +50,6 @@ class ArchiveOptions(TableOptions, SparkOptions):
         "Of a new table: the order of rows in merged files.",
         gives=As("sort_by", names),
         metavar="COLUMNS",
-    )
-    body_format: str = option(
-        "Of a new table: json gives the fields of bodies columns of their own.", default=""
-    )
-    body_schema: str = option(
-        "The fields: 'id bigint, flight_day=day int'; new ones are added as columns.",
-        default="",
-        metavar="FIELDS",
-    )
-    body_prefix: str = option(
-        "The begin of the names of new columns: body_ for body_id.", default="", metavar="PREFIX"
-    )
-    infer: bool = option(
-        "Add columns for the fields that bodies turn out to have.", gives=As("infer_body")
     )
     compact: bool = option("Merge small files, too.")
     clean: bool = option("Only remove files that kills left behind.")
@@ -85,7 +73,7 @@ def archive(options: ArchiveOptions, namesrv: str, as_json: bool) -> Result | No
     done, seconds = run_on_spark(
         "archive", params.topic, archive_job.run, params, stop_event().is_set, quiet=as_json
     )
-    place = {"topic": params.topic, "table": params.target, "kind": params.kind}
+    place = {"topic": params.topic, "table": params.target}
     fields = msgspec.to_builtins(done)
     return Result(json=[{**place, **fields, "seconds": seconds}], text=_lines(params, done))
 
@@ -102,12 +90,26 @@ def _clean(params: "Params") -> None:
 
 def _lines(params: "Params", done: "ArchiveProgress") -> Iterator[str]:
     parts = [f"{params.topic}: {output.quantity(done.rows, 'message')} to {params.target}"]
+    if done.bytes:
+        parts.append(f"{size_text(done.bytes)} of files")
     if done.skipped:
         parts.append(f"{done.skipped:,} were gone")
     if done.merged:
         parts.append(f"{output.quantity(done.merged, 'small file')} merged")
     parts.append(f"commit {done.number}, {done.lag:,} behind")
     yield "; ".join(parts)
+    yield from body_lines(done)
+
+
+def body_lines(done: "ArchiveProgress") -> Iterator[str]:
+    """Lines on bodies that could not be parsed, on new columns and on fields without one."""
+    if done.bad_bodies:
+        bodies = "1 body" if done.bad_bodies == 1 else f"{done.bad_bodies:,} bodies"
+        yield f"{bodies} could not be parsed: the reasons are in the column body_error"
+    if done.new_columns:
+        more = len(done.new_columns) - SHOWN_FIELDS
+        also = f" and {more:,} more" if more > 0 else ""
+        yield f"new columns: {', '.join(done.new_columns[:SHOWN_FIELDS])}{also}"
     if done.unknown_fields:
         yield unknown_fields_text(done.unknown_fields)
 

@@ -64,12 +64,19 @@ STORAGE: Final = option(
     gives=As("storage", pairs("--storage-option")),
     metavar="NAME=VALUE",
 )
+CATALOG: Final = option(
+    "Iceberg: a URI, glue, a name in .pyiceberg.yaml, or an option; may be repeated.",
+    "--catalog",
+    "--catalog-option",
+    gives=As("catalog", _catalog),
+    metavar="NAME|URI|NAME=VALUE",
+)
 TOPIC: Final = argument("The topic's name.")
 TABLE: Final = argument(
     "Where the table is, or is to be: a directory or s3://BUCKET/PATH.", gives=As("target")
 )
 KIND: Final = option("delta, iceberg; else as the directory looks.", "-k")
-NEW_KIND: Final = option("delta, iceberg.", "-k", default="delta")
+NEW_KIND: Final = option("delta, iceberg; of a new table delta if not said.", "-k", default="")
 EVERY: Final = option(
     "Run for ever, with a batch this often: 10s.",
     gives=As("every_ms", millis("--every")),
@@ -100,13 +107,7 @@ class StorageOptions(JobOptions):
 class CatalogOptions(StorageOptions):
     """Options of tables that may be in a catalog."""
 
-    catalog: list[str] | None = option(
-        "Iceberg: a URI, glue, a name in .pyiceberg.yaml, or an option; may be repeated.",
-        "--catalog",
-        "--catalog-option",
-        gives=As("catalog", _catalog),
-        metavar="NAME|URI|NAME=VALUE",
-    )
+    catalog: list[str] | None = CATALOG
 
 
 class TableOptions(CatalogOptions):
@@ -114,6 +115,25 @@ class TableOptions(CatalogOptions):
 
     table: str = option(
         "Iceberg: the table in its catalog.", default="", gives=As("name"), metavar="NAMESPACE.NAME"
+    )
+
+
+class BodyOptions(JobOptions):
+    """Options of jobs that make columns of the fields of bodies."""
+
+    body_format: str = option(
+        "Of a new table: json gives the fields of bodies columns of their own.", default=""
+    )
+    body_schema: str = option(
+        "The fields: 'id bigint, flight_day=day int'; new ones are added as columns.",
+        default="",
+        metavar="FIELDS",
+    )
+    body_prefix: str = option(
+        "The begin of the names of new columns: body_ for body_id.", default="", metavar="PREFIX"
+    )
+    infer: bool = option(
+        "Add columns for the fields that bodies turn out to have.", gives=As("infer_body")
     )
 
 

@@ -1,4 +1,4 @@
-"""roquet spark maintain: old days, small files and older versions of an archive's table."""
+"""roquet spark maintain: old days, small files and older versions of a table."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -43,7 +43,9 @@ class _MergeOptions(JobOptions):
 class MaintainOptions(TableOptions, _MergeOptions):
     """Options of `roquet spark maintain`."""
 
-    directory: str = argument("The archive.", gives=As("target"), metavar="TABLE")
+    directory: str = argument(
+        "The archive, or a materialized table.", gives=As("target"), metavar="TABLE"
+    )
     keep: str | None = option(
         "Remove days (UTC) before these: 90d; else none.",
         gives=As("keep_days", _days),
@@ -68,7 +70,7 @@ class MaintainOptions(TableOptions, _MergeOptions):
 def maintain(options: MaintainOptions) -> Result:
     """Remove old days, fill columns, merge small files, and give up versions replaced long ago.
 
-    Without --yes it says in numbers what it would do. No archive may write to the table meanwhile.
+    Without --yes it says in numbers what it would do. No job may write to the table meanwhile.
     """
     check_installed()
     from roquet.lake.maintain import maintenance
@@ -96,7 +98,8 @@ def report_lines(target: str, report: "MaintenanceReport", *, is_preview: bool) 
     """The report as lines of text."""
     would = "would be " if is_preview else ""
     files = output.quantity(report.files, "file")
-    lines = [f"{target}: archive of {report.topic}, {files}, {size_text(report.bytes)}"]
+    what = "latest state" if report.is_state else "archive"
+    lines = [f"{target}: {what} of {report.topic}, {files}, {size_text(report.bytes)}"]
     if report.retired_files:
         lines.append(
             f"  {output.quantity(report.retired_rows, 'row')} before {report.retired_before} "

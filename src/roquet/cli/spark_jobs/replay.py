@@ -14,11 +14,14 @@ from roquet.cli.spark_jobs.job_options import (
     check_installed,
     run_on_spark,
 )
+from roquet.cli.spark_jobs.lag import duration_text
 from roquet.cli.terminal import output
 from roquet.model.errors import UsageError
+from roquet.model.printable_text import size_text
 
 if TYPE_CHECKING:
-    from roquet.spark.jobs.replay.replay_job import Params, ReplayProgress
+    from roquet.spark.jobs.replay.replay_job import ReplayProgress
+    from roquet.spark.jobs.replay.replay_plan import Params, ReplayPreview
 
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(k?)\s*(?:/\s*s(?:ec)?)?", re.ASCII)
 
@@ -44,6 +47,9 @@ class ReplayOptions(TableOptions, SparkOptions):
     until: str | None = option("Stored before then.", metavar="TIME")
     key: list[str] | None = option("With this key; may be repeated.", gives=As("keys", tuple))
     only: str | None = option("Only rows of this topic.", "--topic", gives=As("only_topic"))
+    limit: int | None = option(
+        "Of the chosen messages so many, those that were stored first.", metavar="N", min=1
+    )
     rate: str | None = option(
         "Messages a second at most.", gives=As("rate", parse_rate), metavar="N/s"
     )
@@ -53,6 +59,7 @@ class ReplayOptions(TableOptions, SparkOptions):
     since: str | None = option(
         "Earlier messages of the topic are no copies of ours.", metavar="TIME"
     )
+    dry_run: bool = option("Only say what would be sent, and to which queues.")
     same_topic: bool = option("Even if the topic still has these very messages.")
     kind: str | None = KIND
 
@@ -64,9 +71,11 @@ def replay(options: ReplayOptions, namesrv: str, as_json: bool) -> Result:
     the rest.
     """
     check_installed()
-    from roquet.spark.jobs.replay import replay_job
+    from roquet.spark.jobs.replay import replay_job, replay_plan
 
-    params = options.params(replay_job.Params, options=options.source(namesrv))
+    params = options.params(replay_plan.Params, options=options.source(namesrv))
+    if options.dry_run:
+        return _preview_result(params, replay_plan.preview(params))
     done, seconds = run_on_spark(
         "replay",
         params.topic,
@@ -79,6 +88,32 @@ def replay(options: ReplayOptions, namesrv: str, as_json: bool) -> Result:
     place = {"table": params.source, "topic": params.topic}
     fields = {**place, **msgspec.to_builtins(done), "seconds": seconds}
     return Result(json=[fields], text=[_summary_text(params, done)])
+
+
+def _preview_result(params: "Params", found: "ReplayPreview") -> Result:
+    """The numbers of a dry run, and a table of its queues."""
+    totals = {"rows": found.rows, "there": found.there, "body_bytes": found.body_bytes}
+    fields = {"table": params.source, "topic": params.topic, "dry_run": True, **totals}
+    fields |= {"least_seconds": found.least_seconds, "queues": msgspec.to_builtins(found.queues)}
+    parts = [
+        f"{params.source}: {output.quantity(found.rows, 'message')}, "
+        f"{size_text(found.body_bytes)} of bodies, would go to {params.topic}"
+    ]
+    if found.there:
+        parts.append(f"{found.there:,} are there")
+    if found.least_seconds is not None:
+        parts.append(f"{_least_text(found.least_seconds)} at {found.rate:,g}/s")
+    rows = [
+        (each.source, each.destination, each.rows, each.there, size_text(each.body_bytes))
+        for each in found.queues
+    ]
+    table = output.table(("from", "to", "messages", "there", "bodies"), rows, numbers=2)
+    return Result(json=[fields], text=["; ".join(parts), *([table] if rows else [])])
+
+
+def _least_text(seconds: float) -> str:
+    """`at least 40 s`, `at least 3 h 20 min`."""
+    return f"at least {duration_text(seconds) if seconds >= 60 else f'{seconds:.0f} s'}"
 
 
 def _summary_text(params: "Params", done: "ReplayProgress") -> str:

@@ -21,7 +21,8 @@ from roquet.model.route import BrokerData, TopicRoute
 from roquet.model.topic import MASTER_ID
 from roquet.net.pool import ChannelPool
 from roquet.wire.call import Call, R
-from roquet.wire.calls.route import GetRoute
+from roquet.wire.calls.bodies import TopicList
+from roquet.wire.calls.route import GetAllTopics, GetRoute
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
@@ -185,6 +186,14 @@ class Routes:
             if (left_ms := deadline_ms - clock.monotonic_ms()) <= 0:
                 raise ConnectFailed(reason)
             await clock.sleep(min(SEARCH_PAUSE_MS, left_ms))
+
+    async def known_topics(self) -> Sequence[str]:
+        """The names of all topics that a name server knows; none when it refuses to list them."""
+        try:
+            reply = await self._servers.ask(GetAllTopics())
+        except CallError:
+            return ()
+        return [*codec.loads(bytes(reply.body), TopicList).topic_list]
 
     async def is_still_writable(self, queue: MessageQueue) -> bool:
         """Refresh the route; return whether it still has this queue for writing."""

@@ -88,8 +88,11 @@ class BodyParser:
     def __init__(self, fields: Sequence[BodyField], counter: FieldCounter | None = None) -> None:
         self._fields = fields
         self._counter = counter
+        self.bad_bodies = 0
+        """Bodies so far that got a reason in `body_error`."""
         self._unknown_parts: Counter[str] = Counter()
-        self._schema = body_schema(fields)
+        self.schema = body_schema(fields)
+        """The schema of `body_error` and the columns."""
         # Field names of bodies need not be identifiers, and some are Python's keywords.
         spec = [
             (
@@ -110,7 +113,7 @@ class BodyParser:
     def add_columns(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Each batch with `body_error` and the columns of the fields behind its own."""
         for batch in batches:
-            schema = pa.schema([*batch.schema, *self._schema])
+            schema = pa.schema([*batch.schema, *self.schema])
             columns = [*batch.columns, *self.parse(batch.column("body"))]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -138,7 +141,9 @@ class BodyParser:
             columns = self._columns(rows, errors)
         if self._counter is not None:
             add_counts(self._counter.counts, self._unknown_parts)
-        return [pa.array(errors, pa.string()), *columns]
+        reasons = pa.array(errors, pa.string())
+        self.bad_bodies += len(reasons) - reasons.null_count
+        return [reasons, *columns]
 
     def _decode_counted(self, body: bytes) -> Any:
         """Decode a body whatever its fields are, and count those without a column."""
@@ -174,7 +179,7 @@ class BodyParser:
 
     def _column(self, at: int, rows: list[Any], errors: list[str | None]) -> pa.Array | None:
         """The column of one field; None when some rows have turned out to be bad."""
-        field, kind = self._fields[at], self._schema.types[at + 1]
+        field, kind = self._fields[at], self.schema.types[at + 1]
         name = f"field_{at}"
         values = [getattr(row, name) for row in rows]
         if kind not in _JSON_TYPES:

@@ -11,13 +11,13 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from roquet.lake.columns.body_columns import BodyField, file_schema
-from roquet.lake.columns.partition_scheme import DAILY, PartitionScheme
+from roquet.lake.columns.partition_scheme import DAILY
 from roquet.lake.files.output_files import PREFIX
 from roquet.lake.files.parquet_writer import (
     COMPRESSION,
     MERGED_FILE_BYTES,
     PartitionedWriter,
+    RowDivision,
     read_sorted,
     write_files,
 )
@@ -43,28 +43,26 @@ RunTaskSet = Callable[[TaskSet], list[TaskResult]]
 class RewriteTasks(msgspec.Struct, frozen=True, kw_only=True):
     """Tasks that write files of a table anew, in runs of sorted rows."""
 
-    columns: tuple[str, ...]
+    schema: pa.Schema
+    """The columns of the files."""
     directory: StagingDirectory | None
     """Where the files go; None for a preview."""
     compression: str = COMPRESSION
     storage: Mapping[str, str] = {}
     """The options of the object store that the files lie in."""
-    scheme: PartitionScheme = DAILY
+    division: RowDivision = DAILY
     sort_by: tuple[str, ...] = ()
-    body_fields: tuple[BodyField, ...] | None = None
 
     def read(self, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows of some files."""
-        schema = file_schema(self.columns, self.body_fields)
-        for rows in read_sorted(paths, schema, self.storage, self.sort_by):
+        for rows in read_sorted(paths, self.schema, self.storage, self.sort_by):
             yield from rows.to_batches()
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> tuple[DataFile, ...]:
         """New files with these rows."""
         assert self.directory is not None
-        schema = file_schema(self.columns, self.body_fields)
         writer = PartitionedWriter(
-            self.directory, schema, self.compression, self.scheme, MERGED_FILE_BYTES
+            self.directory, self.schema, self.compression, self.division, MERGED_FILE_BYTES
         )
         return tuple(write_files(batches, writer))
 
@@ -147,13 +145,12 @@ def rewrite_options(
 ) -> dict[str, Any]:
     """The fields of `RewriteTasks` for files of a table."""
     return {
-        "columns": table.identity.columns,
+        "schema": table.row_schema(),
         "directory": directory,
         "compression": compression,
         "storage": table.storage,
-        "scheme": table.identity.scheme,
+        "division": table.division,
         "sort_by": table.identity.sort_by,
-        "body_fields": table.body_fields() if table.identity.body_format else None,
     }
 
 

@@ -20,8 +20,14 @@ from roquet.lake.files.parquet_writer import COMPRESSION
 from roquet.lake.files.staging import check_no_parquet_archive
 from roquet.lake.maintain.compaction import RunTaskSet, compact, merge_groups
 from roquet.lake.maintain.refill import RefillCounts, check_refilled, refill
-from roquet.lake.open_table import open_table, table_location
-from roquet.lake.snapshot import read_snapshot
+from roquet.lake.open_table import KINDS, open_table, table_location
+from roquet.lake.snapshot import TableSnapshot, read_snapshot
+from roquet.lake.states.state_table import (
+    IcebergStateTable,
+    StateIdentity,
+    StateTable,
+    open_state_table,
+)
 from roquet.lake.table import ArchiveIdentity, ArchiveTable, DataFile, ExpiredVersions
 from roquet.lake.task_set import TaskResult, TaskSet
 from roquet.model.errors import ConfigError
@@ -64,6 +70,8 @@ class MaintenanceReport(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: str
     kind: str
+    is_state: bool = False
+    """Whether it is a table of the latest state, and no archive."""
     files: int
     """Files of the table before."""
     bytes: int
@@ -100,17 +108,33 @@ def run(params: Params, run_task_set: RunTaskSet, now_ms: int) -> MaintenanceRep
     place: dict[str, Any] = {"name": params.name, "catalog": params.catalog}
     place["storage"] = params.storage
     snapshot = read_snapshot(params.target, kind=params.kind, **place)
-    if not snapshot.topic:
-        check_no_parquet_archive(table_location(params.target, params.storage))
-        raise ConfigError(f"{params.target} is no archive: only tables of archives are maintained")
-    identity = ArchiveIdentity(topic=snapshot.topic, columns=())
-    with open_table(snapshot.kind, params.target, identity, **place) as table:
+    with _opened(params, snapshot, place) as table:
         check_refilled(table, params.refill)
         plan = plan_maintenance(table, params, snapshot.kind, now_ms)
         if params.is_preview:
             refilled = refill(table, run_task_set, params.refill, is_preview=True)
             return msgspec.structs.replace(plan, refilled=refilled)
         return _carry_out(table, params, plan, run_task_set, now_ms)
+
+
+def _opened(params: Params, snapshot: TableSnapshot, place: dict[str, Any]) -> ArchiveTable:
+    """The archive, or the table of the latest state; ConfigError for another table."""
+    if snapshot.topic:
+        identity = ArchiveIdentity(topic=snapshot.topic, columns=())
+        return open_table(snapshot.kind, params.target, identity, **place)
+    root = table_location(params.target, params.storage)
+    check_no_parquet_archive(root)
+    if snapshot.kind not in KINDS:
+        raise ConfigError(
+            f"{params.target} is no archive: only archives and tables of the latest state are "
+            "maintained"
+        )
+    if params.keep_days is not None:
+        raise ConfigError("--keep: a table of the latest state has no days")
+    catalog = params.catalog
+    return open_state_table(
+        snapshot.kind, root, StateIdentity(), name=snapshot.name, catalog=catalog
+    )
 
 
 def plan_maintenance(
@@ -128,6 +152,7 @@ def plan_maintenance(
     return MaintenanceReport(
         topic=table.identity.topic,
         kind=kind,
+        is_state=isinstance(table, StateTable | IcebergStateTable),
         files=len(files),
         bytes=sum(file.size for file in files),
         retired_before=first_day if retired else "",

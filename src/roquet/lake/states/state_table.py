@@ -6,20 +6,21 @@ is of, which key its rows have and what becomes of deleted ones. pyiceberg's own
 would do all of that on the driver.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pyarrow as pa
 
+from roquet.lake.columns.body_columns import BodyField, check_format, file_schema
 from roquet.lake.columns.partition_scheme import number_within
-from roquet.lake.columns.partitioning import schema_of
 from roquet.lake.files.disk import Disk
 from roquet.lake.kinds.delta.delta_table import DeltaTable
 from roquet.lake.kinds.iceberg.iceberg_table import IcebergTable
 from roquet.lake.objects.object_location import TableLocation
+from roquet.lake.open_table import check_kind
 from roquet.lake.schema import check_names
-from roquet.lake.states.buckets import BUCKETS_MAX, COLUMN, CRC32, MURMUR3, KeyBuckets
+from roquet.lake.states.buckets import BUCKETS, BUCKETS_MAX, COLUMN, CRC32, MURMUR3, KeyBuckets
 from roquet.lake.table import FORMAT, ArchiveIdentity, DataFile, TableCommit
 from roquet.model.errors import ConfigError
 
@@ -42,23 +43,42 @@ DELETES: Final = ("tombstone", "keep")
 STATE_IDENTITY: Final = "roquet.state-table"
 """The property of an Iceberg table with the identity."""
 
+OWN_COLUMNS: Final = frozenset({COLUMN, DELETED})
+"""Columns of such tables that no field of a body can have the name of."""
+
+_DELETED_FIELD: Final = pa.field(DELETED, pa.bool_())
+
 KEY: Final = "key"
 PROPERTY: Final = "property:"
 
 
 class StateIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Identity of a table of latest states; written when it is created, never changed."""
+    """Identity of a table of latest states; written when it is created, never changed.
 
-    topic: str
-    columns: tuple[str, ...]
-    key: str
+    In a wanted identity an empty text, no columns and 0 buckets stand for what was not said.
+    """
+
+    topic: str = ""
+    columns: tuple[str, ...] = ()
+    key: str = ""
     """`key` for the messages' first key, `property:NAME` for one of their properties."""
-    deletes: str
+    deletes: str = ""
     """`tombstone` removes the rows of deleted keys, `keep` marks them."""
-    buckets: int
+    buckets: int = 0
     bucket_hash: str = CRC32
     """How keys are divided by bucket: `crc32`, or `murmur3` as Iceberg defines it."""
+    body_format: str = ""
+    """`json` if the table has columns for the fields of the bodies."""
+    infer_body: bool = False
+    body_prefix: str = ""
+    """As in the identity of an archive."""
     format: int = FORMAT
+
+    @property
+    def archive_identity(self) -> ArchiveIdentity:
+        """The part that archives have, too."""
+        names = ("topic", "columns", "body_format", "infer_body", "body_prefix")
+        return ArchiveIdentity(**{name: getattr(self, name) for name in names})
 
     @property
     def key_property(self) -> str | None:
@@ -75,43 +95,59 @@ class StateIdentity(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the rows of deleted keys stay, marked."""
         return self.deletes == "keep"
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the table's files."""
-        columns = schema_of(self.columns)
-        return columns.append(pa.field(DELETED, pa.bool_())) if self.keeps_deleted else columns
+    def file_schema(self, fields: Sequence[BodyField] = ()) -> pa.Schema:
+        """The columns of the table's files, with those of fields of the bodies."""
+        columns = file_schema(self.columns, fields if self.body_format else None)
+        return columns.append(_DELETED_FIELD) if self.keeps_deleted else columns
 
-    @property
-    def change_schema(self) -> pa.Schema:
-        """The columns of changes, all of which say whether they delete."""
-        return schema_of(self.columns).append(pa.field(DELETED, pa.bool_()))
+    def change_schema(self, fields: Sequence[BodyField] | None = None) -> pa.Schema:
+        """The columns of changes, all of which say whether they delete.
+
+        Without fields, not even an empty sequence of them, bodies are not parsed yet.
+        """
+        return file_schema(self.columns, fields).append(_DELETED_FIELD)
 
 
 class StateTable(DeltaTable):
     """A Delta table of latest states, in a directory or an object store."""
 
+    own_columns = OWN_COLUMNS
+
     def __init__(
         self, root: TableLocation, wanted: StateIdentity, disk: Disk | None = None
     ) -> None:
         self.settings = wanted
-        super().__init__(root, ArchiveIdentity(topic=wanted.topic, columns=wanted.columns), disk)
+        super().__init__(root, wanted.archive_identity, disk)
         if not self.says_statistics:  # by an earlier Roquet; nothing else maintains such a table
             self.complete_statistics()
+
+    @property
+    def division(self) -> KeyBuckets:
+        """How rows are divided among files."""
+        return self.settings.key_buckets
+
+    def row_schema(self) -> pa.Schema:
+        """The columns of the table's files."""
+        return self.settings.file_schema(self.body_fields())
+
+    def body_fields(self) -> tuple[BodyField, ...]:
+        """The body columns of the table's schema."""
+        return _without_own(super().body_fields())
 
     def commit(self, commit: TableCommit) -> None:
         """Publish a commit: its files have other rows than those that they replace."""
         super().commit(msgspec.structs.replace(commit, is_update=True))
 
     def _agree(self, wanted: ArchiveIdentity, log: "Log | None") -> ArchiveIdentity:  # noqa: ARG002
-        if log is not None:
-            self.settings = agreed_settings(self.settings, settings_of(log, self._root))
-        return ArchiveIdentity(topic=self.settings.topic, columns=self.settings.columns)
+        existing = None if log is None else settings_of(log, self._root)
+        self.settings = agreed_settings(self.settings, existing)
+        return self.settings.archive_identity
 
     def _description(self, identity: ArchiveIdentity) -> Mapping[str, object]:  # noqa: ARG002
         return {"roquet_state": self.settings}
 
     def _schema(self, identity: ArchiveIdentity) -> pa.Schema:  # noqa: ARG002
-        return self.settings.schema.append(pa.field(COLUMN, pa.int32()))
+        return self.settings.file_schema().append(pa.field(COLUMN, pa.int32()))
 
     def _partition_columns(self, identity: ArchiveIdentity) -> list[str]:  # noqa: ARG002
         return [COLUMN]
@@ -119,6 +155,8 @@ class StateTable(DeltaTable):
 
 class IcebergStateTable(IcebergTable):
     """An Iceberg table of latest states, in a directory or an object store."""
+
+    own_columns = OWN_COLUMNS
 
     def __init__(
         self,
@@ -129,10 +167,23 @@ class IcebergStateTable(IcebergTable):
         catalog: Mapping[str, str] | None = None,
     ) -> None:
         self.settings = msgspec.structs.replace(wanted, bucket_hash=MURMUR3)
-        identity = ArchiveIdentity(topic=wanted.topic, columns=wanted.columns)
-        super().__init__(root, identity, name=name, catalog=catalog)
+        super().__init__(root, wanted.archive_identity, name=name, catalog=catalog)
+
+    @property
+    def division(self) -> KeyBuckets:
+        """How rows are divided among files."""
+        return self.settings.key_buckets
+
+    def row_schema(self) -> pa.Schema:
+        """The columns of the table's files."""
+        return self.settings.file_schema(self.body_fields())
+
+    def body_fields(self) -> tuple[BodyField, ...]:
+        """The body columns of the table's schema."""
+        return _without_own(super().body_fields())
 
     def _agree(self, wanted: ArchiveIdentity, table: "IceTable | None") -> ArchiveIdentity:  # noqa: ARG002
+        existing = None
         if table is not None:
             text = table.properties.get(STATE_IDENTITY)
             if text is None:
@@ -141,14 +192,14 @@ class IcebergStateTable(IcebergTable):
                     "name (--table)"
                 )
             existing = msgspec.json.decode(text, type=StateIdentity)
-            self.settings = agreed_settings(self.settings, existing)
-        return ArchiveIdentity(topic=self.settings.topic, columns=self.settings.columns)
+        self.settings = agreed_settings(self.settings, existing)
+        return self.settings.archive_identity
 
     def _identity_property(self, identity: ArchiveIdentity) -> tuple[str, object]:  # noqa: ARG002
         return STATE_IDENTITY, self.settings
 
     def _schema(self, identity: ArchiveIdentity) -> pa.Schema:  # noqa: ARG002
-        return self.settings.schema
+        return self.settings.file_schema()
 
     def _set_layout(self, making: "Transaction", identity: ArchiveIdentity) -> None:  # noqa: ARG002
         from pyiceberg.transforms import BucketTransform
@@ -165,26 +216,47 @@ class IcebergStateTable(IcebergTable):
         return Record(number_within(file.partition, COLUMN))
 
 
-def state_identity(
-    topic: str, *, key: str, deletes: str, buckets: int, columns: tuple[str, ...] = ()
-) -> StateIdentity:
-    """The identity of a new table; ConfigError for arguments that cannot be used."""
-    if key != KEY and not key.removeprefix(PROPERTY).strip():
+def _without_own(fields: Iterable[BodyField]) -> tuple[BodyField, ...]:
+    return tuple(field for field in fields if field.name not in OWN_COLUMNS)
+
+
+def open_state_table(
+    kind: str,
+    root: TableLocation,
+    wanted: StateIdentity,
+    *,
+    name: str = "",
+    catalog: Mapping[str, str] = {},
+) -> StateTable | IcebergStateTable:
+    """The table of this kind, created when there is none.
+
+    Raises ConfigError when the table is another one than is wanted.
+    """
+    check_wanted(wanted)  # before a directory is made
+    if kind == "iceberg":
+        check_kind(root, kind)
+        return IcebergStateTable(root, wanted, name=name, catalog=catalog)
+    if name or catalog:
+        raise ConfigError("a name and a catalog are for Iceberg tables, not for delta")
+    return StateTable(root, wanted)
+
+
+def check_wanted(wanted: StateIdentity) -> None:
+    """Raise ConfigError for settings that no table can have."""
+    if wanted.key != KEY and wanted.key and not wanted.key.removeprefix(PROPERTY).strip():
         raise ConfigError("--key property:NAME: the name of the property is missing")
-    if key != KEY and not key.startswith(PROPERTY):
+    if wanted.key not in ("", KEY) and not wanted.key.startswith(PROPERTY):
         raise ConfigError(
-            f"--key {key}: rows are told apart by `key`, the messages' first key, or by one of "
-            f"their properties, property:{key}"
+            f"--key {wanted.key}: rows are told apart by `key`, the messages' first key, or by one "
+            f"of their properties, property:{wanted.key}"
         )
-    if deletes not in DELETES:
-        raise ConfigError(f"--deletes {deletes}: give {' or '.join(DELETES)}")
-    if not 1 <= buckets <= BUCKETS_MAX:
-        raise ConfigError(f"--buckets {buckets}: from 1 to {BUCKETS_MAX}")
-    chosen = check_names(columns or DEFAULT_COLUMNS)
+    if wanted.deletes not in ("", *DELETES):
+        raise ConfigError(f"--deletes {wanted.deletes}: give {' or '.join(DELETES)}")
+    if not 0 <= wanted.buckets <= BUCKETS_MAX:
+        raise ConfigError(f"--buckets {wanted.buckets}: from 1 to {BUCKETS_MAX}")
     for name in REQUIRED_COLUMNS:
-        if name not in chosen:
+        if wanted.columns and name not in check_names(wanted.columns):
             raise ConfigError(f"a table of latest states needs the column {name!r}: add it")
-    return StateIdentity(topic=topic, columns=chosen, key=key, deletes=deletes, buckets=buckets)
 
 
 def settings_of(log: "Log", root: TableLocation) -> StateIdentity:
@@ -198,16 +270,29 @@ def settings_of(log: "Log", root: TableLocation) -> StateIdentity:
         ) from None
 
 
-def agreed_settings(wanted: StateIdentity, existing: StateIdentity) -> StateIdentity:
-    """The existing table's identity; ConfigError when another one is wanted."""
+def agreed_settings(wanted: StateIdentity, existing: StateIdentity | None) -> StateIdentity:
+    """The identity of an existing table, or of a new one with defaults for what was not said.
+
+    Raises ConfigError when the existing table is another one than is wanted.
+    """
+    if existing is None:
+        made = msgspec.structs.replace(
+            wanted,
+            columns=wanted.columns or DEFAULT_COLUMNS,
+            key=wanted.key or KEY,
+            deletes=wanted.deletes or DELETES[0],
+            buckets=wanted.buckets or BUCKETS,
+        )
+        check_format(made.body_format, made.columns)
+        return made
     if existing.format > FORMAT:
         raise ConfigError(f"the table was written by a newer Roquet (format {existing.format})")
-    for name in ("topic", "key", "deletes", "buckets", "columns"):
+    for name in ("topic", "key", "deletes", "buckets", "columns", "body_format", "body_prefix"):
         have, want = getattr(existing, name), getattr(wanted, name)
-        if have != want:
+        if want and have != want:
             raise ConfigError(
-                f"the table was made with {name} {_text(have)}, not {_text(want)}: say the same, "
-                "or give another path"
+                f"the table was made with {name} {_text(have)}, not {_text(want)}: say the same "
+                "or nothing, or give another path"
             )
     return existing
 
@@ -219,4 +304,4 @@ class _Note(msgspec.Struct):
 
 
 def _text(value: object) -> str:
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+    return ",".join(value) if isinstance(value, tuple) else str(value or "none")

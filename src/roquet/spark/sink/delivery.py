@@ -14,9 +14,11 @@ import msgspec
 
 from roquet.client.connection.routes import Routes
 from roquet.log_records import logger
-from roquet.model.errors import CallError, CallRefused
+from roquet.model.errors import CallError, CallRefused, ConnectFailed, UsageError
 from roquet.model.flags import SysFlag
+from roquet.model.names import AUTO_CREATE_TOPIC
 from roquet.model.queue import MessageQueue
+from roquet.model.settings import suggest
 from roquet.net.clock import Clock
 from roquet.net.pool import ChannelPool
 from roquet.rules.backoff import backoff_ms
@@ -64,6 +66,9 @@ NEW_QUEUES: Final = 8
 TRANSIENT_AT_SINK: Final = TRANSIENT | LESS_DURABLE
 """Refusals that are retried, and replies that promise less than the broker's settings."""
 
+UNKNOWN_TOPIC_MS: Final = 3_000
+"""How long name servers that know other topics are asked for one before it counts as missing."""
+
 UNKNOWN_QUEUE_TRIES: Final = 13
 """Most attempts at queues that a broker does not know, about six seconds: the topic was just
 created or changed, and name servers know of it soon."""
@@ -93,14 +98,36 @@ class RequestDelivery:
         self._queues: dict[str, tuple[object, list[MessageQueue]]] = {}
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues of a topic in order; ConnectFailed when there are none within the timeout."""
+        """The queues of a topic in order; ConnectFailed when there are none within the timeout.
+
+        Raises UsageError for a topic that does not exist, unless brokers are to make it.
+        """
         queues = self._routes.writable(topic)
         if queues is None:
             deadline_ms = self._clock.monotonic_ms() + self._options.timeout_ms
+            if not self._options.creates_topics:
+                await self._check_exists(topic, deadline_ms)
             await self._routes.find_writable(topic, NEW_QUEUES, deadline_ms)
             queues = self._routes.writable(topic)
             assert queues is not None, "find_writable raises otherwise"
         return queues
+
+    async def _check_exists(self, topic: str, deadline_ms: int) -> None:
+        """Raise UsageError, with the nearest name, for a topic that name servers do not know.
+
+        Name servers that have just started, or whose only broker restarts, know no topic at all:
+        they are asked again until the deadline.
+        """
+        began_ms = self._clock.monotonic_ms()
+        with suppress(ConnectFailed):  # `find_writable` waits for an answer
+            while await self._routes.refresh(topic) is None:
+                known, now_ms = await self._routes.known_topics(), self._clock.monotonic_ms()
+                if now_ms >= deadline_ms or (known and now_ms - began_ms >= UNKNOWN_TOPIC_MS):
+                    raise UsageError(
+                        f"topic {topic!r} does not exist: create it by `roquet topic create`, or "
+                        f"by its first row with option createTopic=true{suggest(topic, known)}"
+                    )
+                await self._clock.sleep(RETRY_PAUSE_MS_MAX)
 
     async def send(self, request: SendRequest) -> DeliveredRequest:
         """Send a request until it is stored; raises the last CallError otherwise.
@@ -203,12 +230,15 @@ class RequestDelivery:
 
     def _call(self, request: SendRequest, queue: MessageQueue) -> Send:
         now_ms, group = self._clock.now_ms(), self._options.group
+        # Brokers make an unknown topic as a copy of this one: of itself there is none.
+        template = AUTO_CREATE_TOPIC if self._options.creates_topics else request.topic
         if request.properties is None:
             return SendBatch(
                 batch=True,
                 body=request.body,
                 producer_group=group,
                 topic=request.topic,
+                default_topic=template,
                 default_topic_queue_nums=NEW_QUEUES,
                 queue_id=queue.queue_id,
                 born_timestamp=now_ms,
@@ -217,6 +247,7 @@ class RequestDelivery:
             body=request.body,
             producer_group=group,
             topic=request.topic,
+            default_topic=template,
             default_topic_queue_nums=NEW_QUEUES,
             queue_id=queue.queue_id,
             sys_flag=int(SysFlag.TRANSACTION_PREPARED) if self._options.transactional else 0,

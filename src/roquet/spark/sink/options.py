@@ -55,6 +55,8 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether unknown columns are ignored instead of refused."""
     accepts_less_durable: bool = False
     """Whether rows count as written that a broker stored less durably than its settings promise."""
+    creates_topics: bool = False
+    """Whether brokers may make a topic that does not exist, if their settings allow it."""
     job: str | None = None
     """The name of a batch write: a repetition under the same name gives rows the same keys."""
     transactional: bool = False
@@ -174,6 +176,7 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
         "maxMessageSize": ("body_bytes_max", parse_bytes),
         "otherColumns": ("ignores_others", _ignores_others),
         "lessDurable": ("accepts_less_durable", _accepts_less_durable),
+        "createTopic": ("creates_topics", parse_bool),
         "job": ("job", _job),
         "transactional": ("transactional", parse_bool),
         "transactionTime": ("transaction_time_ms", _seconds),

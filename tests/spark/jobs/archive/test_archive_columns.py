@@ -112,12 +112,32 @@ def test_fields_are_inferred_from_what_comes(flights: JsonArchive) -> None:
     flights.send(b'{"carrier": "DL", "delay": 9, "tail": {"id": 1}}')
     assert flights.run(infer_body=True) == 1
     flights.send(b'{"carrier": "DL", "gate": 5}')
-    assert flights.run() == 1, "without --infer nothing is added"
-    assert flights.rows(["carrier", "delay", "tail"]) == [
-        ("AA", 3.0, None), ("UA", 1.5, None), ("DL", 9.0, {"id": 1}), ("DL", None, None)
+    assert flights.run() == 1, "the table remembers --infer"
+    assert flights.rows(["carrier", "delay", "tail", "gate"]) == [
+        ("AA", 3.0, None, None), ("UA", 1.5, None, None), ("DL", 9.0, {"id": 1}, None),
+        ("DL", None, None, 5),
     ]  # fmt: skip
+
+
+def test_a_run_says_what_it_added_and_what_it_could_not_parse(flights: JsonArchive) -> None:
+    flights.send(*FLIGHTS, b"no json")
+    done = flights.done(body_format="json", body_schema="carrier string")
+    assert (done.new_columns, done.bad_bodies, done.kind) == (["carrier string"], 1, flights.kind)
+    flights.send(b'{"carrier": "DL", "gate": 5}')
+    done = flights.done(infer_body=True)
+    assert (done.new_columns, done.bad_bodies) == (["gate bigint"], 0)
+
+
+def test_a_table_that_was_made_without_infer_does_so_for_one_run(flights: JsonArchive) -> None:
+    flights.send(*FLIGHTS)
+    assert flights.run(body_format="json", body_schema="carrier string") == 2
+    flights.send(b'{"carrier": "DL", "gate": 5}')
+    assert flights.run(infer_body=True) == 1
+    flights.send(b'{"carrier": "DL", "crew": 5}')
+    assert flights.run() == 1, "without --infer nothing is added"
+    assert flights.rows(["gate"]) == [(None,), (None,), (5,), (None,)]
     with pytest.raises(KeyError):
-        flights.rows(["gate"])
+        flights.rows(["crew"])
 
 
 def test_fields_without_a_column_are_counted_and_nothing_is_lost_in_silence(

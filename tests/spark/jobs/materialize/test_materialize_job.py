@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.lake.conftest import Crash, CrashingDisk
 from tests.spark.jobs.conftest import MakeSpark, Topic
 
-from roquet.lake.states.state_table import StateTable, state_identity
+from roquet.lake.states.state_table import StateIdentity, StateTable
 from roquet.model.errors import ConfigError, UsageError
 from roquet.spark.cluster.cluster_client import DataLost
 from roquet.spark.jobs.materialize import materialize_job
@@ -81,7 +81,7 @@ def test_the_table_has_the_latest_change_of_each_key(job: Materializer) -> None:
 
 def test_a_run_continues_at_the_offsets_of_the_table(job: Materializer) -> None:
     job.take(("a", b"1"), ("b", b"1"))
-    assert job.run() == MaterializeProgress(number=2), "nothing new is no commit"
+    assert job.run() == MaterializeProgress(number=2, kind="delta"), "nothing new is no commit"
     job.send(("a", b"2"), ("b", b"null"), ("c", b"1"))
     done = job.run()
     assert (done.rows, done.changed, done.deleted) == (3, 2, 1)
@@ -103,6 +103,42 @@ def test_small_batches_give_the_same_table(job: Materializer) -> None:
     job.send(*changes)
     assert job.run(options={"maxOffsetsPerTrigger": "17"}).commits > 5
     assert job.state() == job.expected
+
+
+def test_a_table_remembers_how_it_was_made(job: Materializer) -> None:
+    job.send(("a", b'{"n": 1}'), ("b", b'{"n": 2}'))
+    job.run(deletes="keep", body_format="json", infer_body=True)
+    job.send(("a", b"null"), ("b", b'{"n": 3, "on": true}'), ("c", b"no json"))
+    done = job.run(buckets=None)
+    assert (done.new_columns, done.bad_bodies, done.deleted) == (["on boolean"], 1, 1)
+    rows = job.rows().sort_by("key").select(["key", "n", "on", "is_deleted"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [
+        ("a", None, None, True), ("b", 3, True, False), ("c", None, None, False),
+    ]  # fmt: skip
+    errors = job.rows().sort_by("key")["body_error"].to_pylist()
+    assert [error is None for error in errors] == [True, True, False], "a tombstone is none"
+    with pytest.raises(ConfigError, match=r"made with buckets 3, not 4: say the same or nothing"):
+        job.run(buckets=4)
+
+
+def test_fields_named_like_columns_of_the_table_stay_in_the_body(job: Materializer) -> None:
+    job.send(("a", b'{"bucket": 7, "is_deleted": true, "n": 1}'))
+    assert job.run(body_format="json", infer_body=True).new_columns == ["n bigint"]
+    with pytest.raises(ConfigError, match="'bucket' is a column of the table"):
+        job.run(body_schema="bucket int")
+    job.send(("b", b'{"bucket": 7}'))
+    job.run(body_schema="json_bucket=bucket int")
+    assert job.rows().sort_by("key")["json_bucket"].to_pylist() == [None, 7]
+
+
+def test_rows_that_a_new_column_comes_after_have_no_value(job: Materializer) -> None:
+    job.send(("a", b'{"n": 1}'), ("b", b'{"n": 2}'))
+    job.run(body_format="json", body_schema="n bigint", buckets=1)
+    job.send(("b", b'{"n": 3, "city": "Rome"}'))
+    done = job.run(body_schema="city string", buckets=None)
+    assert done.new_columns == ["city string"]
+    rows = job.rows().sort_by("key").select(["n", "city"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(1, None), (3, "Rome")]
 
 
 def test_buckets_without_changes_are_left_alone(job: Materializer) -> None:
@@ -189,7 +225,7 @@ def test_tasks_that_ran_twice_count_once(job: Materializer) -> None:
 def test_a_kill_at_any_step_loses_nothing_and_counts_nothing_twice(
     job: Materializer, monkeypatch: pytest.MonkeyPatch, last_is_done: bool, stride: int
 ) -> None:
-    wanted = state_identity("orders", key="key", deletes="tombstone", buckets=3)
+    wanted = StateIdentity(topic="orders", buckets=3)
     job.take(*((f"k{at}", b"0") for at in range(6)))
     usual = materialize_job.open_state
     for steps in range(1, 70, stride):

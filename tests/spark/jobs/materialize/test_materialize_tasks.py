@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from roquet.arrow.records import SCHEMA
-from roquet.lake.states.state_table import DELETED, StateIdentity, state_identity
+from roquet.lake.states.state_table import DELETED, StateIdentity, agreed_settings
 from roquet.spark.jobs.materialize.materialize_tasks import (
     LatestChanges,
     MergeCounts,
@@ -19,7 +19,9 @@ WHEN = datetime(2026, 1, 31, tzinfo=UTC)
 
 
 def identity(key: str = "key", deletes: str = "tombstone") -> StateIdentity:
-    return state_identity("accounts", key=key, deletes=deletes, buckets=4)
+    return agreed_settings(
+        StateIdentity(topic="accounts", key=key, deletes=deletes, buckets=4), None
+    )
 
 
 def messages(*rows: dict[str, Any], settings: StateIdentity) -> pa.RecordBatch:
@@ -75,9 +77,9 @@ def merge(
     present: pa.Table | None, *rows: dict[str, Any], settings: StateIdentity
 ) -> tuple[pa.Table, MergeCounts]:
     changes = as_changes(messages(*rows, settings=settings), settings)
-    state = settings.schema.empty_table() if present is None else present
+    state = settings.file_schema().empty_table() if present is None else present
     after, counts = merged(state, pa.Table.from_batches([changes]), settings)
-    return after.select(settings.schema.names), counts
+    return after.select(settings.file_schema().names), counts
 
 
 def test_a_change_replaces_the_row_of_its_key() -> None:

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from roquet.lake.intervals import OffsetSet
 from roquet.lake.queue_offsets import QueueKey
 from roquet.model.errors import ConfigError
-from roquet.spark.jobs.replay.archive_scan import RowFilter, filter_rows, read_rows, scan_files
+from roquet.spark.jobs.replay.archive_scan import (
+    RowFilter,
+    filter_rows,
+    first_rows,
+    read_rows,
+    scan_files,
+)
 
 ALL = RowFilter()
 
@@ -81,6 +87,37 @@ def test_rows_come_in_order_and_once(
     for queue_rows in scan_files(names, "orders", ALL, there):
         assert queue_rows.rows == len(offsets_read[queue_rows.source])
         assert queue_rows.rows + queue_rows.already_sent == len(wanted[queue_rows.source])
+
+
+@given(files=st.lists(places, min_size=1, max_size=3), limit=st.integers(1, 12))
+def test_a_limit_chooses_the_rows_that_were_stored_first(
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[tuple[str, int, int]]], limit: int
+) -> None:
+    """Whatever the files are, and whether some of them were sent already."""
+    names = write_files(tmp_path_factory.mktemp("lake"), *map(table, files))
+    ordered = sorted({(at, broker, number) for file in files for broker, number, at in file})
+    chosen = {(broker, number, at) for at, broker, number in ordered[:limit]}
+    there = {("orders", "a", 0): OffsetSet.of([0, 1, 2])}
+    found = scan_files(names, "orders", ALL, there, limit=limit)
+    rows = {
+        (*queue_rows.source[1:], offset)
+        for queue_rows in found
+        for batch in read_rows(queue_rows, ALL, there.get(queue_rows.source, OffsetSet()))
+        for offset in batch["queue_offset"].to_pylist()
+    }
+    sent = {place for place in chosen if place[:2] == ("a", 0) and place[2] <= 2}
+    assert rows == chosen - sent
+    assert sum(queue_rows.rows for queue_rows in found) == len(rows)
+    assert sum(queue_rows.already_sent for queue_rows in found) == len(sent)
+
+
+def test_the_first_of_many_rows_are_found_batch_by_batch(tmp_path: Path) -> None:
+    later, sooner = (
+        table([("a", queue, at) for at in range(first, first + 6_000)])
+        for queue, first in ((0, 6_000), (1, 0))
+    )
+    found = first_rows(write_files(tmp_path, later, sooner), "orders", ALL, 10)
+    assert {queue: len(rows) for queue, rows in found.items()} == {("orders", "a", 1): 10}
 
 
 def test_files_that_follow_one_another_are_read_a_little_at_a_time(tmp_path: Path) -> None:

@@ -23,13 +23,8 @@ from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs import exactly_once_sender
 from roquet.spark.jobs.job_runner import run_task_set
 from roquet.spark.jobs.replay import replay_job as replaying
-from roquet.spark.jobs.replay.replay_job import (
-    Params,
-    ReplayProgress,
-    destination_options,
-    row_filter_of,
-    run,
-)
+from roquet.spark.jobs.replay.replay_job import ReplayProgress, run
+from roquet.spark.jobs.replay.replay_plan import Params, destination_options, row_filter_of
 from roquet.store.filesystem.directory_lock import store_error
 from roquet.wire.call import Call
 from roquet.wire.calls.route import GetRoute
@@ -72,6 +67,15 @@ def test_a_repeated_replay_sends_only_new_rows(replay: Replayer) -> None:
     assert spark.jobs == 0, "nothing to be sent needs no Spark"
     replay.lake.send_and_archive(5)
     assert replay.run() == ReplayProgress(rows=20, there=40)
+    assert replay.lake.places() == replay.lake.places("orders")
+
+
+def test_a_limit_is_of_the_chosen_rows_and_not_of_one_run(replay: Replayer) -> None:
+    replay.lake.send_and_archive(10)
+    assert replay.run(limit=15) == ReplayProgress(rows=15)
+    assert replay.run(limit=15) == ReplayProgress(there=15), "the same command sends no others"
+    assert replay.run(limit=25) == ReplayProgress(rows=10, there=15)
+    assert replay.run() == ReplayProgress(rows=15, there=25)
     assert replay.lake.places() == replay.lake.places("orders")
 
 
@@ -339,7 +343,7 @@ def test_a_destination_that_lost_messages_wants_to_know_since_when(replay: Repla
 CHILD = """
 import sys
 import pyarrow as pa
-from roquet.spark.jobs.replay.replay_job import Params, run
+from roquet.spark.jobs.replay import Params, run
 
 class Here:
     def range(self, start, end, step, parts):

@@ -86,6 +86,8 @@ HISTORY_MAX: Final = 100
 class DeltaTable(ArchiveTable):
     """An archive as a Delta table, in a directory or an object store."""
 
+    kind = "delta"
+
     def __init__(
         self, root: TableLocation, wanted: ArchiveIdentity, disk: Disk | None = None
     ) -> None:

@@ -9,7 +9,8 @@ A catalog is named by its URI, by `glue`, or by its name in pyiceberg's configur
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from roquet.lake.objects.object_location import ENDPOINT, REGION, ObjectLocation
 from roquet.lake.objects.object_store import explanation, retry_strategy
 from roquet.lake.table import TableDamaged
 from roquet.model.errors import ConfigError, RoquetError
+from roquet.model.settings import suggest
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -107,18 +109,36 @@ def catalog_of(root: TableLocation, options: Mapping[str, str]) -> "Catalog":
     """The catalog with these options; without options the SQLite catalog of the directory."""
     check_no_secrets(options)
     if isinstance(root, ObjectLocation):
-        known = {
-            IO_OPTIONS[name]: root.options[name] for name in IO_OPTIONS if name in root.options
-        }
-        known.setdefault(IO_OPTIONS[REGION], REGION_DEFAULT)
-        known[RETRIES] = f"{retry_strategy.__module__}.{retry_strategy.__name__}"
-        return _load({**known, WAREHOUSE: root.url}, options)
+        return _load({**_io_options(root.options), WAREHOUSE: root.url}, options)
     home = f"file://{root.resolve()}"
     if options:
         local_path(options.get(WAREHOUSE, ""))
         return _load({WAREHOUSE: home}, options)
     mark = root.resolve() / "catalog.db"
     return _load({}, {"type": "sql", "uri": f"sqlite:///{mark}", WAREHOUSE: home})
+
+
+def _io_options(storage: Mapping[str, str]) -> dict[str, str]:
+    """Pyiceberg's options to reach S3."""
+    known = {IO_OPTIONS[name]: storage[name] for name in IO_OPTIONS if name in storage}
+    known.setdefault(IO_OPTIONS[REGION], REGION_DEFAULT)
+    return known | {RETRIES: f"{retry_strategy.__module__}.{retry_strategy.__name__}"}
+
+
+def location_in_catalog(name: str, options: Mapping[str, str], storage: Mapping[str, str]) -> str:
+    """Location of a table NAMESPACE.NAME of a catalog; ConfigError for a table it does not have."""
+    from pyiceberg.exceptions import NoSuchTableError
+
+    check_installed()
+    check_no_secrets(options)
+    opened = _load(_io_options(storage), options)
+    with explained_catalog(Path(name), is_reader=True), closing(opened) as catalog:
+        try:
+            return catalog.load_table(name).location()
+        except NoSuchTableError:
+            listed = (".".join(each) for each in catalog.list_tables(name.rpartition(".")[0]))
+            hint = suggest(name, listed)
+    raise ConfigError(f"the catalog has no table {name!r}{hint}")
 
 
 def _load(known: Mapping[str, str], options: Mapping[str, str]) -> "Catalog":

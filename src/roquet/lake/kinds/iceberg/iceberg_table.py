@@ -87,6 +87,8 @@ SETTINGS: Final[Mapping[str, str]] = {
 class IcebergTable(ArchiveTable):
     """An archive as an Iceberg table of a catalog."""
 
+    kind = "iceberg"
+
     def __init__(
         self,
         root: TableLocation,

@@ -9,7 +9,7 @@ is null, or empty, in the whole sample has no type yet, and no column.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import date, datetime
 from functools import reduce
 from typing import Any, Final
@@ -52,14 +52,17 @@ _DATE_LENGTH: Final = len("2026-01-31")
 
 
 def infer_fields(
-    bodies: Iterable[bytes], known: Sequence[BodyField] = (), prefix: str = ""
+    bodies: Iterable[bytes],
+    known: Sequence[BodyField] = (),
+    prefix: str = "",
+    own_columns: Collection[str] = (),
 ) -> list[BodyField]:
     """Fields of the bodies that are not among the known ones, in the order of their first use.
 
-    Columns are named after them with the prefix. Bodies that are no JSON objects are passed over,
-    and so are names that no column can have.
+    Columns are named after them with the prefix; `own_columns` are taken. Bodies that are no JSON
+    objects are passed over, and so are names that no column can have.
     """
-    taken = {field.name.lower() for field in known}
+    taken = {*own_columns, *(field.name.lower() for field in known)}
     sources = {field.source.lower() for field in known}
     types, spelled = dict[str, pa.DataType](), dict[str, str]()
     for body in bodies:
@@ -188,6 +191,8 @@ def set_body_columns(
 ) -> None:
     """Add the columns that the user's schema of the bodies names.
 
+    A prefix, and whether columns are inferred, may be the table's own.
+
     Raises ConfigError for a schema without a table for it, and for a table without any schema.
     """
     if not table.identity.body_format:
@@ -197,8 +202,15 @@ def set_body_columns(
                 "when the table is made"
             )
         return
-    table.add_body_fields(parse_fields(body_schema, prefix))
-    if not infer and not table.body_fields():
+    fields = parse_fields(body_schema, prefix or table.identity.body_prefix)
+    for field in fields:
+        if field.name.lower() in table.own_columns:
+            raise ConfigError(
+                f"--body-schema: {field.name!r} is a column of the table; give the field another "
+                f"one, 'json_{field.name}={field.source} {field.type}'"
+            )
+    table.add_body_fields(fields)
+    if not infer and not table.identity.infer_body and not table.body_fields():
         raise ConfigError(
             "--body-format json needs the fields: --body-schema 'id bigint, name string', or "
             "--infer"
@@ -219,8 +231,12 @@ def batch_fields(
     """
     if not table.identity.body_format:
         return None
-    fields = table.body_fields()
-    found = infer_fields(sample_bodies(settings, tasks), fields, prefix) if infer else []
+    fields, prefix = table.body_fields(), prefix or table.identity.body_prefix
+    infer = infer or table.identity.infer_body
+    if not infer:
+        return fields
+    sample = sample_bodies(settings, tasks)
+    found = infer_fields(sample, fields, prefix, table.own_columns)
     if not found:
         return fields
     log.info("new columns: %s", ", ".join(f"{field.name} {field.type}" for field in found))

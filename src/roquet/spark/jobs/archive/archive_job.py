@@ -18,6 +18,7 @@ import msgspec
 
 from roquet.lake import queue_offsets
 from roquet.lake.columns import partitioning
+from roquet.lake.columns.body_columns import BodyField
 from roquet.lake.columns.body_parser import add_counts
 from roquet.lake.files.parquet_writer import COMPRESSION
 from roquet.lake.maintain.compaction import compact
@@ -36,11 +37,10 @@ from roquet.spark.jobs.archive.status_writer import StatusWriter
 from roquet.spark.jobs.job_runner import JobFailed, ready_cores, run_task_set, spark_for
 from roquet.spark.options import SourceOptions, parse
 from roquet.spark.source.stream import StreamReader
-from roquet.spark.source.tasks import BrokerUnavailable
+from roquet.spark.source.tasks import BrokerUnavailable, ReadTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
 log = logger(__name__)
 
 DEFAULT_LIMITS: Final[Mapping[str, str]] = {
@@ -71,7 +71,8 @@ class TableParams(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: str
     target: str
-    kind: str = "delta"
+    kind: str = ""
+    """`delta` or `iceberg`; empty is that of the table, and delta where the table is new."""
     options: Mapping[str, str] = {}
     """Options of the source: namesrv, startingOffsets, endingOffsets, failOnDataLoss and so on."""
     columns: tuple[str, ...] = ()
@@ -79,6 +80,15 @@ class TableParams(msgspec.Struct, frozen=True, kw_only=True):
     every_ms: int | None = None
     """Pause between looks for more messages; None ends once all present messages are taken."""
     compression: str = COMPRESSION
+    body_format: str = ""
+    """`json` gives the fields of the bodies columns of their own, said when the table is made."""
+    body_schema: str = ""
+    """The fields and their types, `id bigint, name string`; new ones become columns."""
+    body_prefix: str = ""
+    """The begin of the names of new body columns that are not said."""
+    infer_body: bool = False
+    """Whether fields that a sample of a batch shows become columns; a table that was made with it
+    has it in every run."""
     name: str = ""
     catalog: Mapping[str, str] = {}
     """For Iceberg: `name` in its catalog, and the properties of a catalog that is not our own."""
@@ -95,14 +105,6 @@ class Params(TableParams, frozen=True, kw_only=True):
     """`hour`, `day,bucket(key,16)`; empty is the table's own, and `day` where the table is new."""
     sort_by: tuple[str, ...] = ()
     """Columns by which merged files are sorted; empty is the table's own order."""
-    body_format: str = ""
-    """`json` gives the fields of the bodies columns of their own, said when the table is made."""
-    body_schema: str = ""
-    """The fields and their types, `id bigint, name string`; new ones become columns."""
-    body_prefix: str = ""
-    """The begin of the names of new body columns that are not said."""
-    infer_body: bool = False
-    """Whether fields that a sample of a batch shows become columns."""
 
 
 class ArchiveProgress(msgspec.Struct, kw_only=True):
@@ -120,6 +122,14 @@ class ArchiveProgress(msgspec.Struct, kw_only=True):
     """Number of the table's last commit."""
     unknown_fields: Counter[str] = msgspec.field(default_factory=Counter)
     """Bodies with a value in a field that has no column, by field; they are in `body` alone."""
+    bad_bodies: int = 0
+    """Bodies that could not be parsed; `body_error` says why."""
+    new_columns: list[str] = []
+    """Columns for fields of bodies that the run has added to the table, with their types."""
+    bytes: int = 0
+    """Bytes of the files that the run has added."""
+    kind: str = ""
+    """The kind of the table."""
 
 
 OnArchiveProgress = Callable[[ArchiveProgress], object]
@@ -150,8 +160,8 @@ def run(
     settings = source_options(params)
     ClusterClient(settings).latest()  # an unknown topic is an error before a table is created
     with open_archive(params) as table:
-        set_body_columns(table, params.body_schema, params.body_prefix, infer=params.infer_body)
         archive = ArchiveRun(params, settings, table, spark)
+        archive.set_columns()
         archive.status = status_writer("archive", params, settings)
         run_batches(params, archive, on_progress, should_stop)
         return archive.progress
@@ -188,6 +198,8 @@ def open_archive(params: Params) -> ArchiveTable:
         partition_by=params.partition_by,
         sort_by=params.sort_by,
         body_format=params.body_format,
+        infer_body=params.infer_body,
+        body_prefix=params.body_prefix,
     )
     return open_table(
         params.kind,
@@ -264,6 +276,15 @@ class ArchiveRun:
         self.status: StatusWriter | None = None
         self.progress = ArchiveProgress()
 
+    def set_columns(self) -> None:
+        """Add the columns that the user's schema of the bodies names."""
+        self.progress.kind = self._table.kind
+        params, before = self._params, self._table.body_fields()
+        set_body_columns(
+            self._table, params.body_schema, params.body_prefix, infer=params.infer_body
+        )
+        self._note_columns(before, self._table.body_fields())
+
     def begin(self) -> None:
         """Read the table's offsets; the very first run commits the starting offsets."""
         self._state = self._table.state(ClusterClient(self._settings).latest())
@@ -311,8 +332,7 @@ class ArchiveRun:
 
     def _write(self, before: StreamOffsets, after: StreamOffsets) -> None:
         tasks = self._planner.tasks(before, after, ready_cores(self._spark()))
-        prefix, infer = self._params.body_prefix, self._params.infer_body
-        body_fields = batch_fields(self._table, self._settings, tasks, prefix, infer=infer)
+        body_fields = self._batch_fields(tasks)
         directory = self._table.begin()
         task_set = ArchiveTasks(
             settings=self._settings,
@@ -329,9 +349,25 @@ class ArchiveRun:
         self._commit(after, directory.name, files)
         self.progress.rows += sum(file.rows for file in files)
         self.progress.skipped += skipped
+        self._count_bodies(results)
+        self._planner.commit(after)
+
+    def _batch_fields(self, tasks: Sequence[ReadTask]) -> tuple[BodyField, ...] | None:
+        """The body columns of a batch; None when bodies are not parsed."""
+        prefix, infer = self._params.body_prefix, self._params.infer_body
+        before = self._table.body_fields()
+        fields = batch_fields(self._table, self._settings, tasks, prefix, infer=infer)
+        self._note_columns(before, fields or ())
+        return fields
+
+    def _note_columns(self, before: Sequence[BodyField], after: Sequence[BodyField]) -> None:
+        added = [f"{field.name} {field.type}" for field in after if field not in before]
+        self.progress.new_columns += added
+
+    def _count_bodies(self, results: Sequence[TaskResult]) -> None:
         for result in results:
             add_counts(self.progress.unknown_fields, result.unknown_fields)
-        self._planner.commit(after)
+            self.progress.bad_bodies += result.bad_bodies
 
     def _commit(
         self,
@@ -348,6 +384,7 @@ class ArchiveRun:
         self._state = TableState(commit.number, after, ids)
         self.progress.number = commit.number
         self.progress.commits += 1
+        self.progress.bytes += sum(file.size for file in files)
         self.commits_unmerged += 1
         self._update_lag(after)
         self.note()

@@ -124,11 +124,15 @@ class ArchiveTasks(RangeTasks, frozen=True, kw_only=True):
             schema = file_schema(self.columns, self.body_fields)
             writer = PartitionedWriter(self.directory, schema, self.compression, self.scheme)
             counter = FieldCounter(field.source for field in self.body_fields or ())
+            parser = BodyParser(self.body_fields or (), counter)
             if self.body_fields is not None:
-                batches = BodyParser(self.body_fields, counter).add_columns(batches)
+                batches = parser.add_columns(batches)
             files = write_files(batches, writer)
         return TaskResult(
-            files=tuple(files), rows=to_json(dict(rows)), unknown_fields=counter.counts
+            files=tuple(files),
+            rows=to_json(dict(rows)),
+            unknown_fields=counter.counts,
+            bad_bodies=parser.bad_bodies,
         )
 
 

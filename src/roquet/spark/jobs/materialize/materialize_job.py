@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from roquet.lake.columns.body_columns import BodyField
 from roquet.lake.files.output_files import remove_file
 from roquet.lake.objects.object_location import StagingDirectory
-from roquet.lake.open_table import check_kind, table_location
-from roquet.lake.states.buckets import BUCKETS, NO_KEY, files_of_buckets
-from roquet.lake.states.state_table import KEY, IcebergStateTable, StateTable, state_identity
+from roquet.lake.open_table import check_kind_name, present_kind, table_location
+from roquet.lake.states.buckets import NO_KEY, files_of_buckets
+from roquet.lake.states.state_table import (
+    IcebergStateTable,
+    StateIdentity,
+    StateTable,
+    open_state_table,
+)
 from roquet.lake.table import DataFile
 from roquet.lake.task_set import TaskResult, rows_by_queue
 from roquet.model.errors import ConfigError
@@ -49,8 +55,6 @@ DEFAULT_LIMITS: Final[Mapping[str, str]] = {
 }
 """Default size limits of one commit: each task holds its share of the changes in memory."""
 
-KINDS: Final = ("delta", "iceberg")
-
 NULL_KEYS: Final = ("refuse", "quarantine")
 
 
@@ -61,14 +65,17 @@ class NullKeys(ConfigError):
 class Params(TableParams, frozen=True, kw_only=True):
     """The parameters of a table of latest states; `kind` is `delta` or `iceberg`."""
 
-    key: str = KEY
-    """`key` for the messages' first key, `property:NAME` for one of their properties."""
-    deletes: str = "tombstone"
-    """`tombstone` removes the rows of deleted keys, `keep` marks them in `is_deleted`."""
+    key: str = ""
+    """`key` for the messages' first key, `property:NAME` for one of their properties; empty is the
+    table's own, and `key` where the table is new."""
+    deletes: str = ""
+    """`tombstone` removes the rows of deleted keys, `keep` marks them in `is_deleted`; empty is the
+    table's own, and `tombstone` where the table is new."""
     null_keys: str = "refuse"
     """`quarantine` adds messages without a key as rows without a key."""
-    buckets: int = BUCKETS
-    """Partitions of a new table; a commit rewrites those that have changes."""
+    buckets: int | None = None
+    """Partitions, of which a commit rewrites those that have changes; None is the table's own, and
+    16 where the table is new."""
 
 
 class MaterializeProgress(ArchiveProgress, kw_only=True):
@@ -107,6 +114,7 @@ def run(
     ClusterClient(settings).latest()  # an unknown topic is an error before a table is created
     with open_state(params) as table:
         job = MaterializeRun(params, settings, table, spark)
+        job.set_columns()
         job.status = archive_job.status_writer("materialize", source, settings)
         run_batches(source, job, on_progress, should_stop)
         return job.progress
@@ -114,22 +122,22 @@ def run(
 
 def open_state(params: Params) -> StateTable | IcebergStateTable:
     """Open the table, or create it; leftovers of killed runs are removed."""
-    if params.kind not in KINDS:
-        raise ConfigError(f"--kind {params.kind}: give {' or '.join(KINDS)}")
-    if params.kind == "delta" and (params.name or params.catalog):
-        raise ConfigError("a name and a catalog are for Iceberg tables, not for delta")
-    wanted = state_identity(
-        params.topic,
+    if params.buckets is not None and params.buckets < 1:
+        raise ConfigError(f"--buckets {params.buckets}: at least 1")
+    root = table_location(params.target, params.storage)
+    kind = params.kind or present_kind(root, params.name, params.catalog)
+    check_kind_name(kind)
+    wanted = StateIdentity(
+        topic=params.topic,
         key=params.key,
         deletes=params.deletes,
-        buckets=params.buckets,
+        buckets=params.buckets or 0,
         columns=params.columns,
+        body_format=params.body_format,
+        infer_body=params.infer_body and bool(params.body_format),
+        body_prefix=params.body_prefix if params.body_format else "",
     )
-    root = table_location(params.target, params.storage)
-    if params.kind == "delta":
-        return StateTable(root, wanted)
-    check_kind(root, params.kind)
-    return IcebergStateTable(root, wanted, name=params.name, catalog=params.catalog)
+    return open_state_table(kind, root, wanted, name=params.name, catalog=params.catalog)
 
 
 def source_params(params: Params) -> archive_job.Params:
@@ -144,9 +152,11 @@ def source_params(params: Params) -> archive_job.Params:
     return archive_job.Params(
         topic=params.topic,
         target=params.target,
-        kind="delta",
         options={**DEFAULT_LIMITS, **params.options},
         every_ms=params.every_ms,
+        body_schema=params.body_schema,
+        body_prefix=params.body_prefix,
+        infer_body=params.infer_body,
         storage=params.storage,
         master=params.master,
     )
@@ -167,12 +177,15 @@ class MaterializeRun(ArchiveRun):
         self._job, self._identity = params, table.settings
 
     def _write(self, before: StreamOffsets, after: StreamOffsets) -> None:
+        tasks = self._planner.tasks(before, after, ready_cores(self._spark()))
+        fields = self._batch_fields(tasks)
         directory = self._table.begin()
         change_tasks = ChangeTasks(
             settings=self._settings,
-            tasks=self._planner.tasks(before, after, ready_cores(self._spark())),
+            tasks=tasks,
             identity=self._identity,
             directory=directory,
+            body_fields=fields,
         )
         results = self._run_tasks(change_tasks)
         count_missing(change_tasks.ranges, results, self._settings)
@@ -181,13 +194,14 @@ class MaterializeRun(ArchiveRun):
         try:
             null_keys = self._check_keys(results)
             removed = files_of_buckets(self._table.files(), touched)
-            merges = self._run_tasks(self._merge_tasks(changes, removed, directory))
+            merges = self._run_tasks(self._merge_tasks(changes, removed, directory, fields))
         finally:
             for file in changes:
                 remove_file(directory, file.day, file.name, file.within)
         added = [file for result in merges for file in result.files]
         self._commit(after, directory.name, added, removed)
         self._count(results, merges, null_keys)
+        self._count_bodies(results)
         self._planner.commit(after)
 
     def _check_keys(self, results: Sequence[TaskResult]) -> int:
@@ -206,7 +220,11 @@ class MaterializeRun(ArchiveRun):
         return count
 
     def _merge_tasks(
-        self, changes: Sequence[DataFile], present: Sequence[DataFile], directory: StagingDirectory
+        self,
+        changes: Sequence[DataFile],
+        present: Sequence[DataFile],
+        directory: StagingDirectory,
+        body_fields: tuple[BodyField, ...] | None,
     ) -> MergeTasks:
         buckets = [
             BucketFiles(
@@ -224,6 +242,7 @@ class MaterializeRun(ArchiveRun):
             directory=directory,
             storage=self._table.storage,
             compression=self._job.compression,
+            body_fields=body_fields,
         )
 
     def _count(

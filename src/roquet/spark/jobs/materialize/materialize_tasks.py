@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from roquet.lake.columns.body_columns import BodyField
+from roquet.lake.columns.body_parser import BodyParser, FieldCounter
 from roquet.lake.files.parquet_writer import COMPRESSION, PartitionedWriter
 from roquet.lake.objects.object_location import StagingDirectory
 from roquet.lake.objects.object_store import explained_read, open_source
@@ -49,6 +51,8 @@ class ChangeTasks(RangeTasks, frozen=True, kw_only=True):
     """Tasks that read ranges of queues, and write the last change of each key by bucket."""
 
     identity: StateIdentity
+    body_fields: tuple[BodyField, ...] | None = None
+    """The fields of the bodies that become columns; None when bodies are not parsed."""
 
     def run(self, number: int) -> TaskResult:
         """Read the ranges of one task."""
@@ -58,11 +62,18 @@ class ChangeTasks(RangeTasks, frozen=True, kw_only=True):
         with self.read(number, columns, rows) as batches:
             for batch in batches:
                 changes.add(batch)
-        schema, identity = self.identity.change_schema, self.identity
-        files = write_buckets(changes.tables(), self.directory, schema, identity.key_buckets)
+        schema, identity = self.identity.change_schema(self.body_fields), self.identity
+        counter = FieldCounter(field.source for field in self.body_fields or ())
+        parser = BodyParser(self.body_fields or (), counter)
+        tables: Iterable[pa.Table] = changes.tables()
+        if self.body_fields is not None:
+            tables = (with_body_columns(table, parser, schema) for table in tables)
+        files = write_buckets(tables, self.directory, schema, identity.key_buckets)
         return TaskResult(
             files=tuple(files),
             rows=to_json(dict(rows)),
+            unknown_fields=counter.counts,
+            bad_bodies=parser.bad_bodies,
             payload=msgspec.json.encode(changes.counts).decode(),
         )
 
@@ -96,6 +107,7 @@ class MergeTasks(msgspec.Struct, frozen=True, kw_only=True):
     directory: StagingDirectory
     storage: Mapping[str, str] = {}
     compression: str = COMPRESSION
+    body_fields: tuple[BodyField, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.buckets)
@@ -103,13 +115,13 @@ class MergeTasks(msgspec.Struct, frozen=True, kw_only=True):
     def run(self, number: int) -> TaskResult:
         """Merge one bucket."""
         work, identity = self.buckets[number], self.identity
-        changes = self._read(work.changes, identity.change_schema)
+        schema = identity.file_schema(self.body_fields or ())
+        changes = self._read(work.changes, identity.change_schema(self.body_fields))
         if work.bucket == NO_KEY:
             rows, counts = changes, MergeCounts()
         else:
-            rows, counts = merged(self._read(work.present, identity.schema), changes, identity)
-        rows = rows.select(identity.schema.names)
-        schema = identity.schema
+            rows, counts = merged(self._read(work.present, schema), changes, identity)
+        rows = rows.select(schema.names)
         files = write_buckets(
             [rows], self.directory, schema, identity.key_buckets, self.compression
         )
@@ -132,7 +144,7 @@ class LatestChanges:
     def __init__(self, identity: StateIdentity) -> None:
         self.counts = ChangeCounts()
         self._identity = identity
-        self._latest = identity.change_schema.empty_table()
+        self._latest = identity.change_schema().empty_table()
         self._gathered: list[pa.RecordBatch] = []
         self._rows = 0
         self._without_key: list[pa.RecordBatch] = []
@@ -153,10 +165,10 @@ class LatestChanges:
         """The last changes, and the rows without a key."""
         self._reduce()
         yield self._latest
-        yield pa.Table.from_batches(self._without_key, self._identity.change_schema)
+        yield pa.Table.from_batches(self._without_key, self._identity.change_schema())
 
     def _reduce(self) -> None:
-        new = pa.Table.from_batches(self._gathered, self._identity.change_schema)
+        new = pa.Table.from_batches(self._gathered, self._identity.change_schema())
         self._latest = latest_by_queue(pa.concat_tables([self._latest, new]))
         self._gathered, self._rows = [], 0
 
@@ -180,7 +192,16 @@ def as_changes(batch: pa.RecordBatch, identity: StateIdentity) -> pa.RecordBatch
     bodies = pc.is_in(batch.column("body"), pa.array(TOMBSTONE_BODIES, pa.binary()))
     columns = {**{field: batch.column(field) for field in identity.columns}, "key": keys}
     columns[DELETED] = pc.or_(mark, bodies)
-    return pa.RecordBatch.from_pydict(columns, schema=identity.change_schema)
+    return pa.RecordBatch.from_pydict(columns, schema=identity.change_schema())
+
+
+def with_body_columns(rows: pa.Table, parser: BodyParser, schema: pa.Schema) -> pa.Table:
+    """Changes with the columns for the fields of their bodies; a tombstone has none."""
+    bodies = rows["body"].combine_chunks()
+    parsed = pc.if_else(rows[DELETED].combine_chunks(), pa.scalar(b"{}", pa.binary()), bodies)
+    for field, column in zip(parser.schema, parser.parse(parsed), strict=True):
+        rows = rows.append_column(field, column)
+    return rows.select(schema.names)
 
 
 def merged(
@@ -189,11 +210,11 @@ def merged(
     """The rows of a bucket after these changes. Pure."""
     if not identity.keeps_deleted:
         present = present.append_column(DELETED, pa.repeat(False, present.num_rows))
-    schema = identity.change_schema
+    names = changes.schema.names
     is_new = pa.chunked_array(
         [pa.repeat(False, present.num_rows), pa.repeat(True, changes.num_rows)]
     )
-    both = pa.concat_tables([present.select(schema.names), changes.select(schema.names)])
+    both = pa.concat_tables([present.select(names), changes])
     latest, moved = latest_by_key(both.append_column("is_new", is_new))
     was_changed = latest["is_new"]
     is_gone = pc.and_(was_changed, latest[DELETED])

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from numpy.typing import NDArray
 
 from roquet.arrow.records import SCHEMA
 from roquet.lake.intervals import OffsetArray, OffsetSet
@@ -26,6 +27,10 @@ from roquet.spark.jobs.resend_rows import REQUIRED_COLUMNS, USED_COLUMNS
 
 BATCH_ROWS: Final = 4_096
 """Rows that are held in memory of each queue; a task reads many queues at the same time."""
+
+
+_TimedRows = NDArray[np.int64]
+"""Rows as columns: when each was stored, and its offset."""
 
 
 class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +85,8 @@ class QueueRows(msgspec.Struct, frozen=True, kw_only=True):
     already_sent: int = 0
     """Chosen rows of which the destination has copies."""
     groups: tuple[FileGroup, ...]
+    beyond: OffsetSet | None = None
+    """Rows that a limit leaves out."""
     storage: Mapping[str, str] = {}
     """The options of the object store that the files lie in."""
 
@@ -111,20 +118,90 @@ def scan_files(
     row_filter: RowFilter,
     already_sent: Mapping[QueueKey, OffsetSet],
     storage: Mapping[str, str] = {},
+    limit: int | None = None,
 ) -> list[QueueRows]:
     """Find the chosen rows of all queues.
 
     `topic` applies to files without such a column; `already_sent` are rows to leave out; `storage`
-    are options of the object store that the files lie in.
+    are options of the object store that the files lie in; `limit` chooses so many rows, those
+    that were stored first, whether they were sent or not.
     """
+    first = None if limit is None else first_rows(files, topic, row_filter, limit, storage)
     by_queue: dict[QueueKey, list[_FileRange]] = {}
     for file in files:
         for queue, file_range in _scan_file(file, topic, row_filter, storage).items():
             by_queue.setdefault(queue, []).append(file_range)
     return [
-        _queue_rows(queue, file_ranges, already_sent.get(queue, OffsetSet()), storage)
+        _queue_rows(
+            queue,
+            file_ranges,
+            already_sent.get(queue, OffsetSet()),
+            storage,
+            None if first is None else first.get(queue, OffsetSet()),
+        )
         for queue, file_ranges in sorted(by_queue.items())
     ]
+
+
+def first_rows(
+    files: Sequence[str],
+    topic: str,
+    row_filter: RowFilter,
+    limit: int,
+    storage: Mapping[str, str] = {},
+) -> dict[QueueKey, OffsetSet]:
+    """Of all chosen rows those that were stored first, by queue; files of any division agree.
+
+    Rows of one millisecond are taken in the order of their queues and offsets. Files without
+    `stored_at` have the order of offsets.
+    """
+    rows: dict[QueueKey, list[_TimedRows]] = {}
+    count = 0
+    for queue, batch in _timed_rows(files, topic, row_filter, storage):
+        rows.setdefault(queue, []).append(batch)
+        count += batch.shape[1]
+        if count > 2 * limit + BATCH_ROWS:
+            rows = _first_rows(rows, limit)
+            count = sum(batches[0].shape[1] for batches in rows.values())
+    first = _first_rows(rows, limit)
+    return {queue: OffsetSet.of(batches[0][1]) for queue, batches in first.items()}
+
+
+def _timed_rows(
+    files: Sequence[str], topic: str, row_filter: RowFilter, storage: Mapping[str, str]
+) -> "Iterator[tuple[QueueKey, _TimedRows]]":
+    columns = ("topic", "stored_at", *REQUIRED_COLUMNS[:-1], *row_filter.columns)
+    for file in files:
+        for batch in _read_batches([file], columns, storage):
+            _check_columns(batch, file, row_filter)
+            chosen = filter_rows(batch, row_filter)
+            both = np.stack([row_times(chosen), chosen.column("queue_offset").to_numpy()])
+            for queue, places in _rows_by_queue(chosen, topic):
+                yield queue, both[:, places]
+
+
+def _first_rows(
+    rows: "Mapping[QueueKey, list[_TimedRows]]", limit: int
+) -> "dict[QueueKey, list[_TimedRows]]":
+    queues = sorted(rows)
+    if not queues:
+        return {}
+    by_queue = [np.unique(np.concatenate(rows[queue], axis=1), axis=1) for queue in queues]
+    times, offsets = np.concatenate(by_queue, axis=1)
+    numbers = np.repeat(np.arange(len(queues)), [each.shape[1] for each in by_queue])
+    first = np.lexsort((offsets, numbers, times))[:limit]
+    kept = ((queue, first[numbers[first] == number]) for number, queue in enumerate(queues))
+    return {queue: [np.stack([times[at], offsets[at]])] for queue, at in kept if len(at)}
+
+
+def row_times(rows: pa.RecordBatch) -> OffsetArray:
+    """When rows were stored, in ms since 1970; their offsets where they have no such column."""
+    times = rows.column("queue_offset")
+    if "stored_at" in rows.schema.names:
+        stored = rows.column("stored_at").cast(pa.timestamp("ms", "UTC"), safe=False)
+        times = stored.cast(pa.int64()).fill_null(0)
+    found: OffsetArray = times.to_numpy().astype(np.int64)
+    return found
 
 
 def read_rows(
@@ -137,6 +214,8 @@ def read_rows(
             chosen = filter_rows(batch, row_filter)
             offsets = chosen.column("queue_offset").to_numpy()
             is_new = (offsets > last) & ~already_sent.holds(offsets)
+            if queue_rows.beyond is not None:
+                is_new &= ~queue_rows.beyond.holds(offsets)
             is_new[1:] &= offsets[1:] > offsets[:-1]
             if is_new.any():
                 last = int(offsets[is_new][-1])
@@ -148,14 +227,15 @@ def _queue_rows(
     file_ranges: list[_FileRange],
     already_sent: OffsetSet,
     storage: Mapping[str, str],
+    first: OffsetSet | None,
 ) -> QueueRows:
-    chosen = OffsetSet()
-    for file_range in file_ranges:
+    chosen = OffsetSet() if first is None else first
+    for file_range in file_ranges if first is None else ():
         chosen |= file_range.rows
     rows = len(chosen | already_sent) - len(already_sent)
     return QueueRows(
         source=queue, rows=rows, already_sent=len(chosen) - rows, groups=_file_groups(file_ranges),
-        storage=storage,
+        beyond=None if first is None else first.complement(), storage=storage,
     )  # fmt: skip
 
 

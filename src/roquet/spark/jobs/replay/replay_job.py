@@ -10,7 +10,7 @@ earlier runs.
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,26 +18,32 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from roquet.lake.files.staging import HIDDEN
-from roquet.lake.intervals import OffsetSet
 from roquet.lake.open_table import directory, table_location
-from roquet.lake.queue_offsets import QueueKey, QueueOffsets, queue_text, ranges
-from roquet.lake.snapshot import TableSnapshot, read_snapshot
+from roquet.lake.queue_offsets import QueueOffsets, queue_text, ranges
+from roquet.lake.snapshot import TableSnapshot
 from roquet.lake.task_set import TaskResult, rows_by_queue
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RoquetError, StoreError, StoreLocked
-from roquet.model.names import can_clients_send_to, is_dlq, is_retry
 from roquet.net.blocking import BlockingChannel
-from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark.cluster.cluster_client import ClusterClient, OffsetBounds
-from roquet.spark.jobs.exactly_once_sender import read_originals, writable_queues
+from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.job_runner import JobFailed, ready_cores, run_task_set, spark_for
-from roquet.spark.jobs.replay import origin_check
-from roquet.spark.jobs.replay.archive_scan import QueueRows, RowFilter, filter_rows, scan_files
+from roquet.spark.jobs.replay.archive_scan import (
+    QueueRows,
+    filter_rows,
+)
+from roquet.spark.jobs.replay.replay_plan import (
+    Params,
+    ReplayScan,
+    check_origins,
+    destination_options,
+    map_to_destination,
+    scan_table,
+    snapshot_of,
+)
 from roquet.spark.jobs.replay.replay_tasks import ReplayTasks, TaskPlan
 from roquet.spark.jobs.resend_rows import REQUIRED_COLUMNS, USED_COLUMNS
-from roquet.spark.jobs.send_plan import map_queues, split_among_tasks, task_rates
-from roquet.spark.offset_spec import TimeAgo, parse_time
-from roquet.spark.options import SourceOptions, parse
+from roquet.spark.jobs.send_plan import split_among_tasks, task_rates
+from roquet.spark.options import SourceOptions
 from roquet.store.filesystem.directory_lock import FileLock
 
 if TYPE_CHECKING:
@@ -45,43 +51,8 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-OPTIONS: Final = ("namesrv", "timeout", "group")
-"""Options of the source that apply to a destination, too."""
-
 PROGRESS_PERIOD_S: Final = 1.0
 """How often the destination is asked for its offsets, to report progress."""
-
-
-class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters of a replay."""
-
-    source: str
-    """An archive of any kind, or a directory of Parquet files with the needed columns."""
-    topic: str
-    """The destination."""
-    kind: str | None = None
-    """Kind of the table; None detects it from the directory."""
-    options: Mapping[str, str] = {}
-    """Options of the destination: namesrv, timeout."""
-    only_topic: str | None = None
-    """The one topic to send, of a table with several."""
-    begin: str | None = None
-    until: str | None = None
-    """Only messages stored within [begin, until)."""
-    keys: tuple[str, ...] = ()
-    """Only messages with at least one of these keys."""
-    rate: float | None = None
-    """Messages per second of all tasks together; None for no limit."""
-    since: str | None = None
-    """The earliest time at which the destination may have got copies; None reads all of it."""
-    same_topic: bool = False
-    """Send also to a topic that still holds the original messages."""
-    tasks: int | None = None
-    name: str = ""
-    catalog: Mapping[str, str] = {}
-    storage: Mapping[str, str] = {}
-    """Options of the object store of `source`; the environment gives those that are not here."""
-    master: str | None = None
 
 
 class ReplayProgress(msgspec.Struct, kw_only=True):
@@ -114,59 +85,32 @@ def run(
     on_progress: OnReplayProgress = lambda _: None,
 ) -> ReplayProgress:
     """Send the rows that have no copies yet; `spark` is called only when there are some."""
-    settings = destination_options(params)
-    row_filter = row_filter_of(params)
-    snapshot = read_snapshot(
-        params.source,
-        params.only_topic or "",
-        kind=params.kind,
-        name=params.name,
-        catalog=params.catalog,
-        storage=params.storage,
-    )
+    settings, snapshot = destination_options(params), snapshot_of(params)
     with _exclusive_run(params):
-        return _run(params, settings, row_filter, snapshot, spark, on_progress)
+        return _run(params, settings, snapshot, spark, on_progress)
 
 
 def _run(
     params: Params,
     settings: SourceOptions,
-    row_filter: RowFilter,
     snapshot: TableSnapshot,
     spark: "Callable[[], SparkSession]",
     on_progress: OnReplayProgress,
 ) -> ReplayProgress:
-    # A replica may lack copies that its master has, which would be sent twice.
-    cluster = ClusterClient(settings, leaders_only=True)
-    bounds = cluster.bounds()
-    start = _scan_start(params, cluster, bounds)
-    already_sent = read_originals(cluster, ranges(start, bounds.latest))
-    sources = scan_files(snapshot.paths, snapshot.topic, row_filter, already_sent, snapshot.storage)
+    scan = scan_table(params, settings, snapshot)
     progress = ReplayProgress(
-        left=sum(queue_rows.rows for queue_rows in sources),
-        there=sum(queue_rows.already_sent for queue_rows in sources),
+        left=sum(queue_rows.rows for queue_rows in scan.sources),
+        there=sum(queue_rows.already_sent for queue_rows in scan.sources),
     )
     on_progress(progress)
     if not progress.left:
         return progress
-    if not params.same_topic:
-        may_hold = [
-            each for each in sources if origin_check.may_hold_originals(bounds, each, snapshot)
-        ]
-        queue = origin_check.queue_with_originals(
-            cluster, bounds, may_hold, row_filter, already_sent
-        )
-        if queue is not None:
-            raise ConfigError(
-                f"{queue_text(queue)} still holds the original messages of {params.source}, so "
-                "each would be there twice: give another topic, or --same-topic to send them "
-                "nevertheless"
-            )
+    check_origins(params, scan, snapshot)
     params = msgspec.structs.replace(params, tasks=params.tasks or ready_cores(spark()))
-    task_set = _task_set(params, cluster, bounds.latest, sources, already_sent, row_filter)
-    with _progress_reported(settings, bounds.latest, progress, on_progress):
+    task_set = _task_set(params, scan)
+    with _progress_reported(settings, scan.bounds.latest, progress, on_progress):
         results = run_task_set(spark(), task_set)
-    _check_complete(sources, results)
+    _check_complete(scan.sources, results)
     last = ReplayProgress(rows=progress.left, there=progress.there)
     last.doubled = sum(result.doubled for result in results)
     on_progress(last)
@@ -191,81 +135,22 @@ def replay_frame(frame: "DataFrame", params: Params, spark: "SparkSession") -> R
     return run(params, lambda: spark)
 
 
-def destination_options(params: Params) -> SourceOptions:
-    """The settings of the destination; ConfigError for parameters that no replay can have."""
-    known = {name.lower() for name in OPTIONS}
-    for name in params.options:
-        if name.lower() not in known:
-            raise ConfigError(f"option {name!r} is not for replays: they have {', '.join(OPTIONS)}")
-    if not params.topic.strip() or "," in params.topic:
-        raise ConfigError(f"a replay goes to exactly one topic, not to {params.topic!r}")
-    if is_retry(params.topic) or is_dlq(params.topic) or not can_clients_send_to(params.topic):
-        raise ConfigError(f"topic {params.topic} is internal to the broker: give another one")
-    if params.rate is not None and not params.rate > 0:
-        raise ConfigError(f"the rate has to be over 0, and is {params.rate:g} messages a second")
-    return parse({**params.options, "topic": params.topic}, os.environ)
-
-
-def row_filter_of(params: Params) -> RowFilter:
-    """The conditions that choose the rows to send."""
-    first = _ms(params.begin, "--from")
-    end = _ms(params.until, "--until")
-    if first is not None and end is not None and first >= end:
-        raise ConfigError("--from is not before --until: no message would be chosen")
-    return RowFilter(topic=params.only_topic, from_ms=first, until_ms=end, keys=params.keys)
-
-
-def _ms(text: str | None, name: str) -> int | None:
-    if text is None:
-        return None
-    time = parse_time(text, name)
-    return SYSTEM_CLOCK.now_ms() - time.ms if isinstance(time, TimeAgo) else time.ms
-
-
-def _scan_start(params: Params, cluster: ClusterClient, bounds: OffsetBounds) -> QueueOffsets:
-    """The offsets from which the destination is searched for copies.
-
-    Raises ConfigError where the broker may have deleted copies of earlier runs.
-    """
-    since_ms = _ms(params.since, "--since")
-    start = dict(bounds.earliest)
-    for queue, first in sorted(bounds.earliest.items()):
-        last = bounds.latest[queue]
-        if since_ms is not None:
-            start[queue] = cluster.first_since(queue, (first, last), since_ms)
-        if first > 0 and start[queue] == first < last:
-            raise ConfigError(
-                f"{queue_text(queue)} has lost its messages before offset {first}, and with them "
-                "any copies that earlier runs have sent: give --since, a time before the first "
-                "run of this replay and after the oldest message in the topic"
-            )
-    return start
-
-
-def _task_set(
-    params: Params,
-    cluster: ClusterClient,
-    latest: QueueOffsets,
-    sources: Sequence[QueueRows],
-    already_sent: Mapping[QueueKey, OffsetSet],
-    row_filter: RowFilter,
-) -> ReplayTasks:
-    queues = [queue for queue in writable_queues(cluster, params.topic, latest) if queue in latest]
-    queue_map = map_queues((queue_rows.source for queue_rows in sources), queues)
-    by_source = {queue_rows.source: queue_rows for queue_rows in sources if queue_rows.rows}
+def _task_set(params: Params, scan: ReplayScan) -> ReplayTasks:
+    queue_map, already_sent = map_to_destination(params, scan), scan.already_sent
+    by_source = {queue_rows.source: queue_rows for queue_rows in scan.sources if queue_rows.rows}
     rows = {source: queue_rows.rows for source, queue_rows in by_source.items()}
     plans = split_among_tasks(rows, queue_map, params.tasks or os.cpu_count() or 1)
     rates = task_rates(params.rate, [sum(rows[source] for source in plan) for plan in plans])
     return ReplayTasks(
-        settings=cluster.settings,
+        settings=scan.cluster.settings,
         plans=[
             TaskPlan(sources=tuple(by_source[source] for source in plan), rate=rate)
             for plan, rate in zip(plans, rates, strict=True)
         ],
         queue_map={source: queue_map[source] for source in rows},
-        since=latest,
+        since=scan.bounds.latest,
         already_sent={source: already_sent[source] for source in rows if source in already_sent},
-        row_filter=row_filter,
+        row_filter=scan.row_filter,
     )
 
 

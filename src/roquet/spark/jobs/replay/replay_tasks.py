@@ -17,7 +17,7 @@ from roquet.lake.queue_offsets import QueueKey, QueueOffsets, to_json
 from roquet.lake.task_set import TaskResult
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.exactly_once_sender import ExactlyOnceSender
-from roquet.spark.jobs.replay.archive_scan import QueueRows, RowFilter, read_rows
+from roquet.spark.jobs.replay.archive_scan import QueueRows, RowFilter, read_rows, row_times
 from roquet.spark.jobs.resend_rows import resend_items
 from roquet.spark.jobs.send_plan import RowRateLimit
 from roquet.spark.options import SourceOptions
@@ -64,11 +64,7 @@ def stored_ms(rows: pa.RecordBatch) -> OffsetArray:
 
     Rows without the column `stored_at` have their offsets instead.
     """
-    if "stored_at" not in rows.schema.names:
-        offsets: OffsetArray = rows.column("queue_offset").to_numpy().astype(np.int64)
-        return offsets
-    stored = rows.column("stored_at").cast(pa.timestamp("ms", "UTC"), safe=False)
-    times: OffsetArray = np.maximum.accumulate(stored.cast(pa.int64()).fill_null(0).to_numpy())
+    times: OffsetArray = np.maximum.accumulate(row_times(rows))
     return times
 
 
