@@ -98,8 +98,27 @@ def test_one_topic_need_not_be_named() -> None:
     assert offset_spec.check_topics(edge, ("orders",), "x") == {A0: 23, A1: -1}
     with pytest.raises(ConfigError, match="x must name topics"):
         offset_spec.check_topics(edge, ("orders", "paid"), "x")
-    with pytest.raises(ConfigError, match="x must name topics"):
-        offset_spec.check_topics(edge, (), "x")
+
+
+def test_offsets_in_kafkas_form_are_those_of_a_topics_only_broker() -> None:
+    assert starts('{"paid": {"0": 7}}') == {**EARLIEST, B0: 7}
+    assert starts('{"paid": {"0": 7}, "orders": "latest"}') == {A0: 90, A1: 0, B0: 7}
+    assert starts('{"paid": {"0": -1}, "orders": {"a": {"0": 23}}}') == {A0: 23, A1: 0, B0: 50}
+    pattern = offset_spec.check_topics(offset_spec.parse('{"paid": {"0": 7}}', "x"), (), "x")
+    assert offset_spec.starting_offsets(pattern, EARLIEST, LATEST, FakeLookup())[B0] == 7
+    with pytest.raises(ConfigError, match="topic 'paid' has no queue 4 of a broker"):
+        starts('{"paid": {"4": 7}}')
+    unread = offset_spec.check_topics(offset_spec.parse('{"a": {"0": 7}}', "x"), (), "x")
+    with pytest.raises(ConfigError, match="offsets of topic 'a', which is not read; their form is"):
+        offset_spec.starting_offsets(unread, EARLIEST, LATEST, FakeLookup())
+
+
+def test_offsets_in_kafkas_form_do_not_say_which_of_several_brokers_they_mean() -> None:
+    spec = offset_spec.check_topics(offset_spec.parse('{"t": {"0": 5}}', "x"), ("t",), "x")
+    ends = {("t", broker, 0): 9 for broker in ("a", "b")}
+    form = r'a, b have one each, say which is meant: \{"t": \{"a": \{"0": 5}, "b": \{"0": 5}}}'
+    with pytest.raises(ConfigError, match=form):
+        offset_spec.ending_offsets(spec, ends, ends, FakeLookup())
 
 
 @pytest.mark.parametrize("text", ['{"order": "latest"}', '{"order": {"a": {"0": 1}}}'])

@@ -28,6 +28,7 @@ from roquet.lake.queue_offsets import QueueOffsets, unread
 from roquet.log_records import logger
 from roquet.spark.cluster.progress_publisher import ProgressPublisher
 from roquet.spark.options import parse
+from roquet.spark.worker_process import log_as_spark
 
 log = logger(__name__)
 
@@ -134,6 +135,8 @@ class ProgressListener(_Listener):
     """Reports lag and rate after each batch of every query that reads topics."""
 
     def __init__(self, tell: Callable[[QueryProgress], object] = log_progress) -> None:
+        if tell is log_progress:
+            log_as_spark()
         self._tell = tell
 
     def on_progress(self, progress: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
     earliest · latest · 2026-01-31T12:00 · 1769860800000 · -10 minutes · group:billing
     {"orders": {"broker-a": {"0": 23, "1": -1}}}           offsets by queue; -2 earliest, -1 latest
+    {"orders": {"0": 23, "1": -1}}                         the same in Kafka's form: of one broker
     {"orders": "latest", "paid": "-1 h", "*": "earliest"}  a spec for each topic
 
 Times are compared with the time at which the broker stored a message. Without a zone they are UTC.
@@ -53,13 +54,18 @@ class SpecByTopic(msgspec.Struct, frozen=True):
 
 OffsetSpec: TypeAlias = CommonSpec | QueueOffsets | SpecByTopic
 
+ONLY_BROKER: Final = ""
+"""Stands for the broker in Kafka's form of offsets, `{"orders": {"0": 23}}`, which names none."""
+
 OTHER_TOPICS: Final = "*"
 ONLY_TOPIC: Final = ""
 """Stands for the topic in offsets of a read of one topic, which need not be named."""
 
+_BY_QUEUE: Final = '{"orders": {"broker-a": {"0": 23, "1": -1}}}'
+
 SPEC_FORMS: Final = (
     "earliest, latest, a time (2026-01-31T12:00, -10 minutes, or ms since 1970), group:NAME or "
-    'JSON like {"orders": {"broker-a": {"0": 23, "1": -1}}} or {"orders": "latest", "*": "-1 h"}'
+    f'JSON like {_BY_QUEUE} or {{"orders": "latest", "*": "-1 h"}}'
 )
 
 TIME_FORMS: Final = "a time: 2026-01-31T12:00, -10 minutes, or ms since 1970"
@@ -120,6 +126,9 @@ def check_topics(spec: OffsetSpec, topics: Iterable[str], name: str) -> OffsetSp
     """The spec with `ONLY_TOPIC` replaced; ConfigError when it names a topic that is not read."""
     known = tuple(topics)
     if isinstance(spec, dict) and any(queue[0] == ONLY_TOPIC for queue in spec):
+        named = {broker for _, broker, _ in spec}
+        if named <= set(known) or not known:  # the names are topics: a pattern's are not known yet
+            return {(topic, ONLY_BROKER, number): at for (_, topic, number), at in spec.items()}
         if len(known) != 1:
             raise ConfigError(f'{name} must name topics: {{"orders": {{"broker-a": {{"0": 23}}}}}}')
         spec = {(known[0], broker, number): at for (_, broker, number), at in spec.items()}
@@ -183,6 +192,8 @@ def _parse_topic(topic: str, value: Any, name: str) -> CommonSpec | QueueOffsets
 def _parse_offsets(nested: Mapping[str, Any], name: str) -> QueueOffsets:
     offsets: QueueOffsets = {}
     for topic, brokers in nested.items():
+        if brokers and not any(isinstance(queues, dict) for queues in brokers.values()):
+            brokers = {ONLY_BROKER: brokers}
         for broker, queues in brokers.items():
             if not isinstance(queues, dict):
                 raise ConfigError(f"{name}: {queues!r} for broker {broker!r} is not {SPEC_FORMS}")
@@ -251,6 +262,7 @@ def explicit_offsets(
     """An offset for each queue; queues that the spec does not name get the one in `rest`."""
     if isinstance(spec, str):
         return dict(earliest if spec == "earliest" else latest)
+    spec = {_with_broker(queue, at, latest): at for queue, at in spec.items()}
     if unknown := sorted(spec.keys() - latest.keys()):
         topic, broker, queue_id = unknown[0]
         raise ConfigError(f"topic {topic!r} has no queue {queue_id} of a broker {broker!r}")
@@ -259,6 +271,25 @@ def explicit_offsets(
         queue: marks[spec[queue]][queue] if spec.get(queue, 0) < 0 else spec.get(queue, offset)
         for queue, offset in rest.items()
     }
+
+
+def _with_broker(queue: QueueKey, at: int, known: QueueOffsets) -> QueueKey:
+    """The queue of Kafka's form of offsets; ConfigError unless its topic has a single broker."""
+    topic, broker, number = queue
+    brokers = sorted({broker for name, broker, _ in known if name == topic})
+    if broker != ONLY_BROKER:
+        return queue
+    if not brokers:
+        raise ConfigError(
+            f"offsets of topic {topic!r}, which is not read; their form is {_BY_QUEUE}"
+        )
+    if len(brokers) > 1:
+        form = json.dumps({topic: {name: {str(number): at} for name in brokers}})
+        raise ConfigError(
+            f"queue {number} of topic {topic!r}: {', '.join(brokers)} have one each, say which is "
+            f"meant: {form}"
+        )
+    return topic, brokers[0], number
 
 
 def _lookup(

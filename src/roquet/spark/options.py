@@ -66,6 +66,15 @@ ALL_COLUMNS: Final = "*"
 TIMEOUT_MS: Final = 120_000
 """How long a read waits for a broker: a restart may take a minute to check the log."""
 
+SQL_ADVICE: Final = (
+    ", in SQL SELECT … FROM t WITH (topic = 'orders'): Spark does not pass a table's own OPTIONS to"
+    " its reads and writes"
+)
+"""Advice where the option topic is missing; a table of SQL has none of its own."""
+
+PATHS: Final = ("path", "paths")
+PATH_ADVICE: Final = ": load() without a path, .option('topic', 'orders') instead"
+
 MAX_TRIGGER_DELAY_MS: Final = 15 * 60_000
 """How long fewer messages than minOffsetsPerTrigger are held back; as in Spark's Kafka source."""
 
@@ -114,13 +123,14 @@ def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptio
     for option, text in others.items():
         name = known.get(option.lower())
         if name is None:
-            raise ConfigError(f"no option {option!r}{hint(option, SOURCE_OPTIONS, OPTIONS)}")
+            advice = PATH_ADVICE if option in PATHS else hint(option, SOURCE_OPTIONS, OPTIONS)
+            raise ConfigError(f"no option {option!r}{advice}")
         field, read = _READERS[name]
         fields[field] = read(text, name)
     if "namesrv" not in fields:
         fields["namesrv"] = _namesrv_of(environ)
     if "topics" not in fields and "topic_pattern" not in fields:
-        raise ConfigError("option 'topic' is missing: .option('topic', 'orders')")
+        raise ConfigError(f"option 'topic' is missing: .option('topic', 'orders'){SQL_ADVICE}")
     for field in ("starting_offsets", "ending_offsets"):
         if field in fields:
             name = f"{field.removesuffix('_offsets')}Offsets"
@@ -217,7 +227,8 @@ def _group(text: str, name: str) -> str:
         raise ConfigError(f"{name}: {error}") from None
 
 
-def _columns(text: str, _name: str) -> tuple[str, ...]:
+def parse_columns(text: str, _name: str) -> tuple[str, ...]:
+    """The columns in the text of option `columns`; ConfigError for an unknown one."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     return tuple(TYPES) if parts == [ALL_COLUMNS] else check_names(parts)
 
@@ -263,7 +274,7 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
         "maxRecordsPerPartition": ("max_records_per_partition", _positive),
         "publishProgress": ("publish_progress", nonempty),
         "failOnDataLoss": ("fail_on_data_loss", parse_bool),
-        "columns": ("columns", _columns),
+        "columns": ("columns", parse_columns),
         "minPartitions": ("min_partitions", _positive),
         "maxPartitions": ("max_partitions", _positive),
         "group": ("group", _group),

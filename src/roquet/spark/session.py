@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from roquet.model.errors import ConfigError
 from roquet.spark.java import java_home
 from roquet.spark.versions import PYSPARK_VERSION, require_spark
+from roquet.spark.worker_process import log_as_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,6 +74,7 @@ def session(app_name: str, master: str = "local[*]", **conf: str) -> "SparkSessi
         return _connect_session(master, conf)
     from pyspark.sql import SparkSession
 
+    log_as_spark()
     prepare_environment(os.environ, master)
     builder = SparkSession.builder.master(master).appName(app_name)
     for name, value in {**(LOCAL_CONF if is_local(master) else SESSION_CONF), **conf}.items():

@@ -4,10 +4,11 @@ import logging
 from typing import Any
 
 import pytest
-from tests.spark.conftest import CannedCluster
+from tests.spark.conftest import CannedCluster, PausedClock
 
 from roquet.model.errors import CallRefused, CallTimeout, ConnectFailed, ConnectionLost, UsageError
 from roquet.rules.send_retry import NOT_DONE
+from roquet.spark.cluster import cluster_client
 from roquet.spark.cluster.cluster_client import ClusterClient, DataLost
 from roquet.spark.options import SourceOptions, parse
 from roquet.wire.call import Call, Reply
@@ -328,3 +329,26 @@ def test_loss_is_an_error_unless_an_option_allows_it(
         cluster.report_loss("and two", 2)
     assert "five are gone" in caplog.text
     assert cluster.lost_count == 7
+
+
+def test_a_long_wait_is_told_once_and_so_is_its_end(
+    canned: CannedCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = PausedClock()
+    monkeypatch.setattr(cluster_client, "SYSTEM_CLOCK", clock)
+    cluster = ClusterClient(
+        SourceOptions(namesrv=("n1:9876", "n2:9876"), topics=("orders",), timeout_ms=30_000),
+        pause=clock.pause,
+    )
+    with pytest.raises(ConnectFailed, match="no name server of n1:9876, n2:9876 answers"):
+        cluster.bounds()
+    (text,) = caplog.messages
+    assert text.startswith("name server: no name server of n1:9876, n2:9876 answers: cannot ")
+    assert text.endswith("; waiting up to 30 s for it (option timeout)")
+    canned.failures.extend(ConnectFailed("restarting") for _ in range(8))
+    caplog.clear()
+    canned.client(pause=clock.pause).earliest()
+    assert [text.partition(";")[0] for text in caplog.messages] == [
+        "name server: no name server of namesrv:9876 answers: restarting",
+        "name server answers again after 4.5 s",
+    ]

@@ -169,8 +169,23 @@ def test_looking_for_the_source_imports_neither_columns_nor_sockets() -> None:
 
 def test_a_stream_has_no_end() -> None:
     options = {"namesrv": "nowhere:1", "topic": "t", "endingTime": "-1 h"}
-    with pytest.raises(ConfigError, match="a stream has no end: leave out endingOffsets"):
-        RoquetDataSource(options).streamReader(from_arrow_schema(records.SCHEMA))
+    refused = RoquetDataSource(options).streamReader(from_arrow_schema(records.SCHEMA))
+    # Spark hides an error of streamReader itself behind one of its own.
+    for first_call in (refused.getDefaultReadLimit, refused.initialOffset):
+        with pytest.raises(ConfigError, match="a stream has no end: leave out endingOffsets"):
+            first_call()
+
+
+def test_a_table_of_sql_is_made_of_its_own_options(caplog: pytest.LogCaptureFixture) -> None:
+    added = {"provider": "roquet", "owner": "root", "location": "file:/t", "option.path": "/t"}
+    assert RoquetDataSource(added).schema() == ddl(DEFAULT)
+    own = {"topic": "orders", "columns": "tag,body"}
+    properties = {**added, **own, **{f"option.{name}": text for name, text in own.items()}}
+    assert not caplog.messages
+    assert RoquetDataSource(properties).schema() == "tag string, body binary"
+    assert "Spark does not pass a table's OPTIONS to its reads (topic)" in caplog.text
+    with pytest.raises(ConfigError, match="no column 'tags'; did you mean 'tag'"):
+        RoquetDataSource({**added, "option.columns": "tags"}).schema()
 
 
 def test_a_batch_read_refuses_options_that_only_streams_have(

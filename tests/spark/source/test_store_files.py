@@ -285,4 +285,4 @@ def test_the_source_has_a_schema_and_refuses_to_stream_files(ours: Path) -> None
     assert fields_of(schema) == [("body", "binary"), ("problem", "string")]
     assert isinstance(source.reader(schema), StoreFileReader)
     with pytest.raises(ConfigError, match=r"for spark\.read"):
-        source.streamReader(schema)
+        source.streamReader(schema).initialOffset()

@@ -37,6 +37,7 @@ from roquet.rules.send_retry import NOT_DONE, is_transient
 from roquet.spark.access_options import AccessOptions
 from roquet.spark.cluster.time_search import first_since
 from roquet.spark.options import SourceOptions, matching
+from roquet.spark.wait_warning import WaitWarning
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.group import GetConnections
 from roquet.wire.calls.admin.namesrv import BrokerMembersBody, GetBrokerMembers, SystemTopics
@@ -57,6 +58,9 @@ Pause = Callable[[int], object]
 
 CALL_TIMEOUT_MS: Final = 10_000
 """Timeout of one call: four mebibytes from a cold disk take longer than the usual three seconds."""
+
+NAMESRV_TIMEOUT_MS: Final = 3_000
+"""Timeout of one call to a name server, which answers from memory."""
 
 RETRY_PAUSE_MS: Final = 50
 """First pause between attempts; each further one is twice as long."""
@@ -337,14 +341,19 @@ class ClusterClient:
         SYSTEM_ERROR is final here: brokers also refuse with it what they will never serve.
         """
         pauses_ms = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
-        deadline = SYSTEM_CLOCK.monotonic_ms() + self.settings.timeout_ms
+        now_ms, timeout_ms = SYSTEM_CLOCK.monotonic_ms(), self.settings.timeout_ms
+        deadline, wait = now_ms + timeout_ms, WaitWarning(now_ms, timeout_ms)
         while True:
             try:
-                return attempt()
+                result = attempt()
             except CallError as error:
-                if not is_transient(error, NOT_DONE) or SYSTEM_CLOCK.monotonic_ms() >= deadline:
+                now_ms = SYSTEM_CLOCK.monotonic_ms()
+                if not is_transient(error, NOT_DONE) or now_ms >= deadline:
                     raise
-                log.info("%s: %s; trying again", who, error)
+                wait.failed(now_ms, who, error)
+            else:
+                wait.ended(SYSTEM_CLOCK.monotonic_ms(), who)
+                return result
             self.pause(next(pauses_ms))
 
     def _bounds_by_stats(self, topic: str, broker: str) -> dict[int, tuple[int, int]]:
@@ -378,12 +387,13 @@ class ClusterClient:
         failure: CallError | None = None
         for address in self.settings.namesrv:
             try:
-                return self.ask_at(address, call)
+                return self.ask_at(address, call, NAMESRV_TIMEOUT_MS)
             except CallError as error:
                 failure = error
         if isinstance(failure, CallRefused):
             raise failure
-        raise ConnectFailed(f"no name server of {self.settings.namesrv} answers: {failure}")
+        servers = ", ".join(self.settings.namesrv)
+        raise ConnectFailed(f"no name server of {servers} answers: {failure}")
 
     def ask_once(self, broker: str, call: Call[R]) -> R:
         """A broker's reply, without retries."""
@@ -413,7 +423,7 @@ class ClusterClient:
         for topic in self.topics():
             self.route(topic)
 
-    def ask_at(self, address: str, call: Call[R]) -> R:
+    def ask_at(self, address: str, call: Call[R], timeout_ms: int = CALL_TIMEOUT_MS) -> R:
         """The reply of the server at an address, without retries."""
         channels = self._channels
         channel = channels.get(address)
@@ -421,7 +431,7 @@ class ClusterClient:
             security = self.settings.access.security()
             channel = channels[address] = BlockingChannel(address, security=security)
         try:
-            return channel.call(call, CALL_TIMEOUT_MS)
+            return channel.call(call, timeout_ms)
         except CallRefused as error:
             if error.code == ResponseCode.NO_PERMISSION:
                 error.add_note(

@@ -14,6 +14,7 @@ from roquet.model.errors import CallError, RoquetError
 from roquet.spark.executors import check_workers, parallel_tasks, worker_fault
 from roquet.spark.session import is_connect_url, is_local, session
 from roquet.spark.source.tasks import BrokerUnavailable
+from roquet.spark.worker_process import log_as_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,6 +96,7 @@ def run_in_arrow(task_set: TaskSet, batches: Iterator[pa.RecordBatch]) -> Iterat
     A CallError or StorageFailed is raised, so that Spark tries again. Every other RoquetError is
     returned as a result: another attempt of Spark's would meet it again at once.
     """
+    log_as_spark()
     for batch in batches:
         for number in batch.column(0).to_pylist():
             try:

@@ -6,6 +6,7 @@ then be stored twice, with the same row keys. So is one that was stored less dur
 promises, unless the write accepts that.
 """
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -32,6 +33,7 @@ from roquet.rules.queue_selection import (
 from roquet.rules.send_retry import LESS_DURABLE, TRANSIENT, Retry, retry_of
 from roquet.spark.sink.options import SinkOptions
 from roquet.spark.sink.send_requests import SendRequest
+from roquet.spark.wait_warning import WARN_AFTER_MS, WaitWarning
 from roquet.wire.calls.send import Send, SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
 
@@ -105,9 +107,16 @@ class RequestDelivery:
         queues = self._routes.writable(topic)
         if queues is None:
             deadline_ms = self._clock.monotonic_ms() + self._options.timeout_ms
-            if not self._options.creates_topics:
-                await self._check_exists(topic, deadline_ms)
-            await self._routes.find_writable(topic, NEW_QUEUES, deadline_ms)
+            text = "topic %r: no queue to write to at %s yet; waiting up to %g s (option timeout)"
+            place = (topic, ", ".join(self._options.namesrv), self._options.timeout_ms / 1000)
+            loop = asyncio.get_running_loop()
+            warning = loop.call_later(WARN_AFTER_MS / 1000, log.warning, text, *place)
+            try:
+                if not self._options.creates_topics:
+                    await self._check_exists(topic, deadline_ms)
+                await self._routes.find_writable(topic, NEW_QUEUES, deadline_ms)
+            finally:
+                warning.cancel()
             queues = self._routes.writable(topic)
             assert queues is not None, "find_writable raises otherwise"
         return queues
@@ -135,7 +144,8 @@ class RequestDelivery:
         When the time is over that is the last reply that promised too little, if there was one: the
         messages are stored, whatever happened to later attempts.
         """
-        deadline_ms = self._clock.monotonic_ms() + self._options.timeout_ms
+        now_ms, timeout_ms = self._clock.monotonic_ms(), self._options.timeout_ms
+        deadline_ms, wait = now_ms + timeout_ms, WaitWarning(now_ms, timeout_ms)
         pauses_ms, is_first = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX), True
         long_pauses_ms = backoff_ms(LESS_DURABLE_PAUSE_MS, LESS_DURABLE_PAUSE_MS_MAX)
         refused: list[str] = []
@@ -160,13 +170,14 @@ class RequestDelivery:
                         raise stored from None
                     error.add_note(_failure_note(request, queue, error))
                     raise
-                log.info("%s: %s; trying again", queue, error)
+                wait.failed(self._clock.monotonic_ms(), queue, error)
                 # The broker may have moved, or have another master, which alone takes messages: a
                 # former one refuses them as a busy one does. Nothing else refreshes the routes.
                 with suppress(CallError):
                     await self._routes.refresh(request.topic)
             else:
                 self._faults.pop(queue.broker_name, None)
+                wait.ended(self._clock.monotonic_ms(), queue)
                 return DeliveredRequest(request, queue.broker_name, reply)
             failed, is_first = queue.broker_name, False
             await self._clock.sleep(pause_ms)

@@ -243,7 +243,10 @@ def _check_combination(names: Mapping[str, str], options: SinkOptions) -> None:
     if "body" not in names:
         raise ConfigError("the column 'body' is missing: it is what a message holds")
     if "topic" not in names and options.topic is None:
-        raise ConfigError("no topic: set .option('topic', 'orders'), or add a column 'topic'")
+        raise ConfigError(
+            "no topic: set .option('topic', 'orders'), or add a column 'topic'; in SQL INSERT INTO "
+            "t WITH (topic = 'orders') …"
+        )
     if "key" in names and "keys" in names:
         raise ConfigError("columns 'key' and 'keys' mean the same: leave one out")
     if options.transactional and (delayed := [name for name in DELAY_COLUMNS if name in names]):

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from roquet.model.errors import ConfigError, UsageError
 from roquet.spark.sink.options import JOB_PREFIX, SinkOptions, check_frame, parse
+from roquet.spark.worker_process import entry_point
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +52,7 @@ class _TopicWriter:
         """The query and the number of the batch that a task writes."""
         raise NotImplementedError
 
+    @entry_point()
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskCommitMessage:
         """Send the rows of one partition, unless their batch was committed before."""
         query, batch = self._batch()
@@ -67,10 +69,12 @@ class _TopicWriter:
         rows, halves = send_partition(iterator, self._options, self._columns, origin)
         return TaskCommitMessage(query, rows, halves)
 
+    @entry_point()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int = 0) -> None:  # noqa: N803
         """Make all rows of a transaction visible."""
         self._end("commit", batchId, messages)
 
+    @entry_point()
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = 0) -> None:  # noqa: N803
         """Roll back the half messages of the tasks that ended, in a transaction."""
         self._end("abort", batchId, messages)

@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (
 )
 
 from roquet.lake.queue_offsets import OffsetRange
+from roquet.log_records import logger
 from roquet.model.errors import UsageError
 from roquet.model.subscription import ALL
 from roquet.spark import offset_spec
@@ -33,10 +34,13 @@ from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.offset_spec import OffsetLookup
 from roquet.spark.options import SourceOptions
 from roquet.spark.source import plan
-from roquet.spark.source.tasks import check_read, plan_tasks, read_task
+from roquet.spark.source.tasks import check_read, filter_text, plan_tasks, read_task
+from roquet.spark.worker_process import entry_point
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logger(__name__)
 
 SLACK_MS: Final = 10_000
 """Margin around times: a broker's clock may have been set back."""
@@ -177,11 +181,15 @@ class BatchReader(DataSourceReader):
     def __init__(self, settings: SourceOptions, columns: Sequence[str]) -> None:
         self._settings = settings
         self._columns = tuple(columns)
+        self._filters = NO_FILTERS
 
+    @entry_point()
     def partitions(self) -> Sequence[InputPartition]:
         """The ranges of the read, distributed over tasks."""
         cluster = ClusterClient(self._settings)
         ranges = plan.with_topic_ids(self._ranges(cluster), cluster.topic_ids)
+        pushed = self._filters.keys()
+        log.info("%s", filter_text(self._settings, sum(map(len, ranges)), pushed))
         return plan_tasks(self._settings, ranges, cluster.addresses, cluster.replicas)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
@@ -205,10 +213,6 @@ class PushdownReader(BatchReader):
     A class of its own, since Spark refuses readers with `pushFilters` unless
     `spark.sql.python.filterPushdown.enabled` is set.
     """
-
-    def __init__(self, settings: SourceOptions, columns: Sequence[str]) -> None:
-        super().__init__(settings, columns)
-        self._filters = NO_FILTERS
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Note the conditions and return all of them, so that Spark evaluates them again."""

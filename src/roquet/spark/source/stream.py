@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from roquet.lake import queue_offsets
 from roquet.lake.queue_offsets import QueueKey, QueueOffsets, TopicIds
 from roquet.log_records import logger
-from roquet.model.errors import ConnectFailed
+from roquet.model.errors import ConnectFailed, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark import offset_spec
 from roquet.spark.cluster.cluster_client import ClusterClient, Pause, sleep_ms
@@ -31,7 +31,8 @@ from roquet.spark.cluster.latest_offsets import ObservedOffsets, OffsetWatcher
 from roquet.spark.cluster.progress_publisher import ProgressPublisher
 from roquet.spark.options import SourceOptions, matching
 from roquet.spark.source import plan, trigger_limits
-from roquet.spark.source.tasks import ReadTask, check_read, plan_tasks, read_task
+from roquet.spark.source.tasks import ReadTask, check_read, filter_text, plan_tasks, read_task
+from roquet.spark.worker_process import entry_point
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,6 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ids: TopicIds = {}
         """Topic ids at the start and at the end of the batch that is planned."""
 
+    @entry_point()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """The start of a new query; Spark asks twice and must get the same answer."""
         if self._first is None:
@@ -93,6 +95,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(limits.bytes_max)
         return ReadMinRows(limits.rows_min) if limits.rows_min else ReadAllAvailable()
 
+    @entry_point()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Take the latest offsets as the end of this run; fails while a broker is away."""
         observed = self._watcher.observe_all({})
@@ -102,11 +105,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cluster.report_loss(_left_out_text(observed.away_ms))
         self._target = observed.latest
 
+    @entry_point()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The end of the next batch; `start` itself when there is nothing new."""
         before = queue_offsets.offsets_of_checkpoint(start, self._is_read)
-        if self._publisher and not self._is_checked:
-            self._publisher.check()
+        if not self._is_checked:
+            log.info("%s", filter_text(self._settings, None))
+            if self._publisher:
+                self._publisher.check()
         self._is_checked = True
         limits = (
             trigger_limits.TriggerLimits() if isinstance(limit, ReadAllAvailable) else self._limits
@@ -130,6 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Latest offsets and absent brokers, for the query's progress."""
         return queue_offsets.latest_to_json(self._latest, self._away_s) if self._latest else None
 
+    @entry_point()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One batch, distributed over tasks."""
         return self.tasks(start, end)
@@ -151,6 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The messages of one task."""
         return read_task(self._settings, self._columns, partition)
 
+    @entry_point()
     def commit(self, end: dict[str, Any]) -> None:
         """Publish progress: Spark has finished the batches before `end`, and says so one later."""
         if self._publisher:
@@ -261,6 +269,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if pattern is None:
             return topic in self._settings.topics
         return bool(matching(pattern, [topic], ()))
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Stands for a stream that cannot begin, and raises the reason when Spark first asks it.
+
+    An error raised by `streamReader` itself would be hidden by one of Spark's own, which then
+    closes a reader that is not there.
+    """
+
+    def __init__(self, reason: RoquetError) -> None:
+        self._reason = reason
+
+    @entry_point()
+    def _refuse(self, *_args: Any, **_named: Any) -> Any:
+        raise self._reason
+
+    getDefaultReadLimit = initialOffset = latestOffset = _refuse  # noqa: N815
+    prepareForTriggerAvailableNow = partitions = read = _refuse  # noqa: N815
 
 
 def _left_out_text(brokers: Iterable[str]) -> str:

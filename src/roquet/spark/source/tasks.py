@@ -1,7 +1,7 @@
 """Read tasks: checks before a read begins, the ranges of one Spark task, and reading them there."""
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from os import cpu_count
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.options import GROUP, SourceOptions
 from roquet.spark.session import cores_of_environment
 from roquet.spark.source import plan
+from roquet.spark.worker_process import entry_point
 from roquet.wire.calls.bodies import CheckClientBody
 from roquet.wire.calls.heartbeat import CheckSubscription
 from roquet.wire.codes import ResponseCode
@@ -67,10 +68,17 @@ def read_task(
     settings: SourceOptions, columns: Sequence[str], partition: InputPartition
 ) -> Iterator["pa.RecordBatch"]:
     """The messages of one task."""
+    freeze_loaded()
+    with entry_point():
+        yield from _read_task(settings, columns, partition)
+
+
+def _read_task(
+    settings: SourceOptions, columns: Sequence[str], partition: InputPartition
+) -> Iterator["pa.RecordBatch"]:
     # Imported here, in the worker that reads: planning needs no columns.
     from roquet.spark.cluster.range_reader import RangeReader
 
-    freeze_loaded()
     if isinstance(partition, ReadTask):  # Spark makes an empty partition of its own for no tasks
         if partition.roquet != __version__:
             raise ConfigError(
@@ -90,6 +98,26 @@ def read_task(
                 "the query starts again from its checkpoint, and option timeout says how long a "
                 "task waits"
             ) from error
+
+
+def filter_text(settings: SourceOptions, rows: int | None, pushed: Collection[str] = ()) -> str:
+    """One line that says what brokers filter and what Spark does; no `explain` shows it.
+
+    `rows` are the messages between the offsets of a batch read, None for a stream; `pushed` the
+    columns whose conditions narrowed them.
+    """
+    sent = "all of them"
+    if settings.tags is not None:
+        sent = f"those with tag {' or '.join(settings.tags)}"
+    elif settings.sql92 is not None:
+        sent = f"those for which {settings.sql92}"
+    topics = settings.topic_pattern or ", ".join(settings.topics)
+    count = "messages from the starting offsets on" if rows is None else f"{rows:,} messages"
+    narrowed = f" (within the query's {' and '.join(sorted(pushed))})" if pushed else ""
+    return (
+        f"{topics}: reads {count}{narrowed}, of which brokers send {sent}; "
+        "Spark applies the query's conditions to these"
+    )
 
 
 @cache
