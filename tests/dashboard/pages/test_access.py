@@ -8,7 +8,12 @@ from tests.dashboard.pages.orders_topic import HOSTILE, MARKS
 pytestmark = pytest.mark.virtual_time
 
 BOB = {"user": "bob", "kind": "create", "password": "secret-of-bob"}
-ENTRY = {"user": "bob", "resource": "Topic:orders-*", "actions": ["Pub", "Sub"]}
+ENTRY = {
+    "user": "bob",
+    "resource": "Topic:orders-*",
+    "actions": ["Pub", "Sub"],
+    "decision": "Allow",
+}
 
 
 @pytest.fixture
@@ -76,7 +81,9 @@ async def test_what_somebody_asks_is_escaped(secured: Site, field: str) -> None:
     ("path", "form", "error"),
     [
         ("users", {"user": "bob", "kind": "create"}, "needs a password"),
-        ("users", {"user": "bob", "user_type": "God"}, "is none of"),
+        ("users", {"user": "bob", "kind": "change", "user_type": "God"}, "is none of"),
+        ("users", {"user": "bob", "password": "x"}, "choose one for kind: create or change"),
+        ("policies", {**ENTRY, "decision": ""}, "choose one for decision: Allow or Deny"),
         ("policies", {**ENTRY, "resource": "orders"}, "is no resource"),
         ("policies", {**ENTRY, "policy": "x"}, "is none of"),
         ("policies/delete", {"user": "bob", "resource": "Bogus:x"}, "is no resource"),
@@ -91,4 +98,9 @@ async def test_changes_that_brokers_would_misread_are_refused(
 
 
 async def test_a_cluster_without_users_is_no_error(site: Site) -> None:
-    assert "this broker checks no users" in await site.browser.text("/access")
+    html = await site.browser.text("/access")
+    assert "Access control is off" in html
+    assert "authenticationEnabled = true" in html
+    assert 'class="problem"' not in html
+    facts = await site.browser.facts("/access")
+    assert (facts["is_off"], facts["facts"], facts["problem"]) == (True, None, "")

@@ -26,11 +26,12 @@ async def overview(request: Request) -> Response:
     """Users, policies, and the answer to a question in the address."""
     admin = admin_of(request)
     facts: AccessFacts | None = None
-    problem = ""
+    problem, is_off = "", False
     try:
         facts = await access.overview(admin)
     except CallRefused as error:
-        problem = str(error)
+        is_off = access.is_switched_off(error)
+        problem = "" if is_off else str(error)
     question = {name: text_of(request.query_params, name) or "" for name in QUESTION}
     answer: AccessAnswer | None = None
     wrong = ""
@@ -56,6 +57,7 @@ async def overview(request: Request) -> Response:
             "user_types": [*UserType],
         },
         facts=facts,
+        is_off=is_off,
         problem=problem,
         answer=answer,
         wrong=wrong,
@@ -66,7 +68,7 @@ async def overview(request: Request) -> Response:
 async def save_user(request: Request, form: FormData) -> Response:
     """Create a user, or change its password, type or status; what is left empty stays."""
     name = form_text(form, "user")
-    is_new = form_text(form, "kind", "change") == "create"
+    is_new = _choice(form, "kind", ("create", "change")) == "create"
     password = form.get("password")
     secret = password if isinstance(password, str) and password else None
     if is_new and secret is None:
@@ -100,7 +102,7 @@ async def save_policy(request: Request, form: FormData) -> Response:
         resource,
         [str(action) for action in form.getlist("actions")],
         form_text(form, "sources", "").replace(",", " ").split(),
-        deny=form_text(form, "decision", "Allow") == "Deny",
+        deny=_choice(form, "decision", ("Allow", "Deny")) == "Deny",
     )
     call = admin_access.policy_call(name, [entry], _policy_type(form), create=False)
     return await _change(request, call, f"policy of {name} for {resource} saved")
@@ -119,6 +121,14 @@ async def _change(request: Request, call: Call[Reply], text: str) -> Response:
     brokers = await admin_access.every_broker(admin)
     names = await admin_access.change(admin, brokers, call)
     return done(request, "/access", f"{text}, on {', '.join(names)}")
+
+
+def _choice(form: FormData, name: str, known: tuple[str, ...]) -> str:
+    """The value of a field without a default. Raises UsageError where nothing is chosen."""
+    value = form_text(form, name, "")
+    if value not in known:
+        raise UsageError(f"choose one for {name}: {' or '.join(known)}")
+    return value
 
 
 def _one_of(text: str, known: list[str]) -> str | None:
