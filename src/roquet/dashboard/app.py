@@ -42,6 +42,9 @@ log = logger(__name__)
 
 STATIC_FILES: Final = Path(__file__).parent / "static"
 
+ERROR_TITLES: Final = {403: "Not allowed", 404: "Not found"}
+"""Titles of pages that say in plain words why there is nothing to see."""
+
 PAGES: Final = (
     overview,
     topics,
@@ -137,5 +140,6 @@ def _error_page(request: Request, status: int, text: str) -> Response:
     """The page of an error; in a part of a page that htmx asked for, it has the place of it."""
     part = request.headers.get("hx-target", "").rpartition("#")[2]
     place = part if part.isidentifier() else ""
-    only_html = {"is_missing": status == 404, "part": place}
+    title = ERROR_TITLES.get(status, "That did not work")
+    only_html = {"title": title, "is_plain": status in ERROR_TITLES, "part": place}
     return page(request, "error.html", status=status, error=text, only_html=only_html)

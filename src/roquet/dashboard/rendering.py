@@ -18,9 +18,16 @@ from starlette.responses import HTMLResponse, Response
 from roquet.dashboard.dashboard import Dashboard
 from roquet.dashboard.request_context import dashboard_of, visitor_of
 from roquet.dashboard.visitor_rights import may_change
-from roquet.model.errors import ConfigError, FieldError, MessageIllegal, NotFound, UsageError
+from roquet.model.errors import (
+    CallRefused,
+    ConfigError,
+    FieldError,
+    MessageIllegal,
+    NotFound,
+    UsageError,
+)
 from roquet.model.printable_text import printable, quantity, without_surrogates
-from roquet.wire.codes import release_of
+from roquet.wire.codes import ResponseCode, release_of
 
 DASH: Final = "\N{EN DASH}"
 """Stands for what is not known."""
@@ -204,8 +211,12 @@ VISITOR_ERRORS: Final = (UsageError, ConfigError, MessageIllegal, FieldError)
 
 
 def status_of(error: Exception) -> int:
-    """Status of a response that shows an error: 404 for a thing that does not exist."""
-    return 404 if isinstance(error, NotFound) else 400 if isinstance(error, VISITOR_ERRORS) else 502
+    """Status of a response that shows an error of the visitor, of his rights or of the cluster."""
+    if isinstance(error, NotFound):
+        return 404
+    if isinstance(error, CallRefused) and error.code == ResponseCode.NO_PERMISSION:
+        return 403
+    return 400 if isinstance(error, VISITOR_ERRORS) else 502
 
 
 def confirmation(

@@ -26,12 +26,11 @@ async def overview(request: Request) -> Response:
     """Users, policies, and the answer to a question in the address."""
     admin = admin_of(request)
     facts: AccessFacts | None = None
-    problem, is_off = "", False
     try:
         facts = await access.overview(admin)
     except CallRefused as error:
-        is_off = access.is_switched_off(error)
-        problem = "" if is_off else str(error)
+        if not access.is_switched_off(error):
+            raise
     question = {name: text_of(request.query_params, name) or "" for name in QUESTION}
     answer: AccessAnswer | None = None
     wrong = ""
@@ -57,8 +56,7 @@ async def overview(request: Request) -> Response:
             "user_types": [*UserType],
         },
         facts=facts,
-        is_off=is_off,
-        problem=problem,
+        is_off=facts is None,
         answer=answer,
         wrong=wrong,
     )

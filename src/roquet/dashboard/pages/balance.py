@@ -234,7 +234,11 @@ async def overview(request: Request) -> Response:
             facts = await balance_of(admin, group, topic, leaves, joins=change == JOINS)
         except RoquetError as error:
             problem, status = str(error), status_of(error)
-    names = await groups.list_names(admin)
+    names, unlisted = list[str](), ""
+    try:
+        names = await groups.list_names(admin)
+    except RoquetError as error:  # a visitor may see some group, and not the list of all
+        unlisted = str(error)
     sample = dashboard_of(request).sampler.latest
     known = sample.groups if sample else {}
     rows = [group_row(name, known.get(name)) for name in names]
@@ -244,6 +248,7 @@ async def overview(request: Request) -> Response:
         status=status,
         only_html={
             "groups": names,
+            "unlisted": unlisted,
             "choices": list_part(rows, query, lambda row: row.name, ORDERS),
             "group": group or "",
             "change": change or "",

@@ -176,7 +176,7 @@ async def show_broker(request: Request) -> Response:
         settings=setting_rows(values, query, changed_only=is_changed),
         replicas=shown,
         problems=[*problems, *replicas.problems(shown), *([problem] if problem else [])],
-        only_html={"query": query, "changed_only": is_changed},
+        only_html={"query": query, "changed_only": is_changed, "has_settings": bool(values)},
     )
 
 
