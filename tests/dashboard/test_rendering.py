@@ -4,6 +4,7 @@ from tests.dashboard.conftest import open_site
 
 from roquet.dashboard import rendering as filters
 from roquet.dashboard.rendering import NAVIGATION, templates
+from roquet.model.printable_text import printable
 
 pytestmark = pytest.mark.virtual_time
 
@@ -107,5 +108,5 @@ def test_a_client_id_is_cut_to_its_telling_parts(
     client_id: str, parts: tuple[str, str, str]
 ) -> None:
     found = filters.member_parts(client_id)
-    assert "".join(found) == filters.printable(client_id)
+    assert "".join(found) == printable(client_id)
     assert found == parts

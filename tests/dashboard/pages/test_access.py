@@ -43,6 +43,28 @@ async def test_users_and_policies_are_made_and_taken_away(secured: Site) -> None
     assert "secret-of-bob" not in repr(secured.browser.dashboard.audit.entries)
 
 
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        ("users", {"kind": "change", "status": "disable"}),
+        ("users/delete", {"confirm": "rob"}),
+        ("policies", {**ENTRY, "user": "rob"}),
+        ("policies/delete", {"resource": "Topic:orders-*", "policy": "Custom"}),
+    ],
+)
+async def test_an_unknown_user_is_not_found(secured: Site, path: str, form: dict[str, Any]) -> None:
+    response = await secured.browser.post(f"/access/{path}", {"user": "rob", **form})
+    assert response.status_code == 404
+    assert "there is no user &#39;rob&#39;" in response.text
+
+
+async def test_a_user_is_not_created_twice(secured: Site) -> None:
+    await secured.browser.post("/access/users", BOB)
+    response = await secured.browser.post("/access/users", BOB)
+    assert response.status_code == 400
+    assert "there is a user &#39;bob&#39; already" in response.text
+
+
 async def test_a_user_is_changed_where_a_field_is_filled(secured: Site) -> None:
     await secured.browser.post("/access/users", BOB)
     change = {"user": "bob", "kind": "change", "status": "disable"}

@@ -15,7 +15,8 @@ from roquet.dashboard.form_fields import text_of
 from roquet.dashboard.rendering import page
 from roquet.dashboard.request_context import admin_of
 from roquet.model.access import Action, PolicyType, ResourceType, UserStatus, UserType
-from roquet.model.errors import CallRefused, RoquetError, UsageError
+from roquet.model.errors import CallRefused, NotFound, RoquetError, UsageError
+from roquet.model.settings import suggest
 from roquet.wire.call import Call, Reply
 
 QUESTION: Final = ("user", "action", "resource", "source")
@@ -79,6 +80,7 @@ async def save_user(request: Request, form: FormData) -> Response:
         user_type=_one_of(user_type, [*UserType]),
         status=_one_of(status, [*UserStatus]),
     )
+    await _check_user(request, name, exists=not is_new)
     return await _change(request, call, f"user {name} {'created' if is_new else 'changed'}")
 
 
@@ -88,6 +90,7 @@ async def delete_user(request: Request, form: FormData) -> Response:
     name = form_text(form, "user")
     if form_text(form, "confirm", "") != name:
         raise UsageError(f"type the name {name!r} to delete the user")
+    await _check_user(request, name)
     return await _change(request, admin_access.delete_user_call(name), f"user {name} deleted")
 
 
@@ -103,6 +106,7 @@ async def save_policy(request: Request, form: FormData) -> Response:
         deny=_choice(form, "decision", ("Allow", "Deny")) == "Deny",
     )
     call = admin_access.policy_call(name, [entry], _policy_type(form), create=False)
+    await _check_user(request, name)
     return await _change(request, call, f"policy of {name} for {resource} saved")
 
 
@@ -111,7 +115,23 @@ async def delete_policy(request: Request, form: FormData) -> Response:
     """Delete the entry of a resource."""
     name, resource = form_text(form, "user"), form_text(form, "resource")
     call = admin_access.delete_policy_call(name, resource, _policy_type(form))
+    await _check_user(request, name)
     return await _change(request, call, f"policy of {name} for {resource} deleted")
+
+
+async def _check_user(request: Request, name: str, *, exists: bool = True) -> None:
+    """Raise NotFound for an unknown user, or UsageError for one that is to be new.
+
+    Brokers delete unknown users with success. One that lists no users to this visitor decides.
+    """
+    try:
+        known = [user.name for user in (await access.overview(admin_of(request))).users]
+    except CallRefused:
+        return
+    if exists and name not in known:
+        raise NotFound(f"there is no user {name!r}{suggest(name, known)}")
+    if name in known and not exists:
+        raise UsageError(f"there is a user {name!r} already")
 
 
 async def _change(request: Request, call: Call[Reply], text: str) -> Response:
