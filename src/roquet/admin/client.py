@@ -16,6 +16,7 @@ from roquet.model.errors import (
     CallRefused,
     ConfigError,
     ConnectFailed,
+    NotFound,
     RoquetError,
     UsageError,
 )
@@ -107,11 +108,11 @@ class AdminClient:
         return codec.loads(reply.body, TopicRoute)
 
     async def known_route(self, topic: str) -> TopicRoute:
-        """Brokers and queues of a topic. Raises UsageError if no broker has it."""
+        """Brokers and queues of a topic. Raises NotFound if no broker has it."""
         check_topic(topic)
         if (route := await self.route(topic)) is not None:
             return route
-        raise UsageError(f"no broker has a topic {topic!r}{suggest(topic, await self.topics())}")
+        raise NotFound(f"no broker has a topic {topic!r}{suggest(topic, await self.topics())}")
 
     async def ask_name_servers(self, call: Call[R]) -> tuple[dict[str, R], dict[str, CallError]]:
         """Call every name server: replies by address, and errors by address."""

@@ -12,6 +12,7 @@ from roquet.admin import resizing
 from roquet.admin.client import AdminClient
 from roquet.client.config import ClientConfig
 from roquet.dashboard.config import DashboardConfig
+from roquet.dashboard.sampling.letter_tally import LetterTallies
 from roquet.dashboard.sampling.sampler import Sampler
 from roquet.dashboard.security.audit_log import AuditLog
 from roquet.dashboard.security.logins import LoginAttempts
@@ -173,5 +174,6 @@ class Dashboard(msgspec.Struct, frozen=True, kw_only=True):
     audit: AuditLog
     resizes: Resizes
     streams: StreamSlots = msgspec.field(default_factory=StreamSlots)
+    letter_tallies: LetterTallies = msgspec.field(default_factory=LetterTallies)
     job_source: JobSource | None = None
     """Reads the notes of archives' tables; None where the packages for that are not installed."""
