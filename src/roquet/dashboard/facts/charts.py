@@ -28,6 +28,9 @@ X_TICKS: Final = 6
 X_TICKS_LONG: Final = 4
 """Most steps of an axis: what a telephone has space for, where times have seconds and without."""
 
+MOST_MIN: Final = 0.001
+"""A smaller value is drawn as 0."""
+
 GAP_FACTOR: Final = 4
 """A time between two samples that is as many times as long as most is a gap."""
 
@@ -145,7 +148,7 @@ def _aligned(values: Sequence[float], length: int) -> list[float | None]:
 
 def _y_scale(most: float, *, is_whole: bool) -> tuple[float, float]:
     """The step of the y axis, one of 1, 2 and 5 and their tens, and its end."""
-    if most <= 0:
+    if most < MOST_MIN:
         return 1, 1
     size = 10.0 ** floor(log10(most / Y_TICKS))
     step = next(size * n for n in (1, 2, 5, 10) if most / (size * n) <= Y_TICKS)
@@ -167,35 +170,40 @@ def _gaps(times: Sequence[int]) -> set[int]:
 
 def _segments(
     xs: Sequence[float], values: Sequence[float | None], gaps: set[int], top: float
-) -> list[list[str]]:
-    """Points of the unbroken parts of a line."""
-    segments: list[list[str]] = [[]]
+) -> list[list[tuple[str, str]]]:
+    """Points of the unbroken parts of a line: x, and x with y."""
+    segments: list[list[tuple[str, str]]] = [[]]
     for n, (x, value) in enumerate(zip(xs, values, strict=True)):
         if value is None or n in gaps:
             segments.append([])
         if value is not None:
-            segments[-1].append(f"{x:.0f} {_y(value, top)}")
+            segments[-1].append((f"{x:.0f}", f"{x:.0f} {_y(value, top)}"))
     return [segment for segment in segments if segment]
 
 
 def _line(
     name: str,
     number: int,
-    segments: Sequence[Sequence[str]],
+    segments: Sequence[Sequence[tuple[str, str]]],
     values: Sequence[float | None],
     *,
     is_alone: bool,
 ) -> ChartLine:
     base = TOP + HEIGHT
+    paths = ["L".join(point for _, point in part) for part in segments]
     areas = [
-        f"M{part[0].split()[0]} {base}L{'L'.join(part)}L{part[-1].split()[0]} {base}Z"
-        for part in segments
+        f"M{part[0][0]} {base}L{path}L{part[-1][0]} {base}Z"
+        for part, path in zip(segments, paths, strict=True)
+    ]
+    # A point alone is drawn by the round ends of a line without length.
+    dots = [
+        f"{path}L{path}" if len(part) == 1 else path
+        for part, path in zip(segments, paths, strict=True)
     ]
     return ChartLine(
         name=name,
         colour=f"c{number}",
-        # A point alone is drawn by its round end.
-        path="".join(f"M{'L'.join(part if len(part) > 1 else [*part] * 2)}" for part in segments),
+        path="".join(f"M{path}" for path in dots),
         area="".join(areas) if is_alone else "",
         latest=values[-1],
         most=max((value for value in values if value is not None), default=0),
