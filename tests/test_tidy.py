@@ -253,6 +253,7 @@ MAY_USE_PRIVATE_NAMES = {
     "src/roquet/client/pop.py": {"_end"},
     "src/roquet/client/reading/message.py": {"_is_settled", "_owner", "_record"},
     "src/roquet/client/reading/ordered_reader.py": {"_hand_out_again", "_previous"},
+    "src/roquet/client/sending/send_many.py": {"_deliver", "_has_failed", "_wake"},
     "src/roquet/client/transaction.py": {"_begin", "_end", "_end_quietly", "_prepared"},
     "src/roquet/net/channel.py": {"_doubt"},
     "src/roquet/net/connection/server_connection.py": {"_resume", "_schedule"},

@@ -92,10 +92,9 @@ def start(
         .load()
     )
     spark.streams.addListener(ProgressListener(dashboard.hear))
-    writer = transform(messages).writeStream.outputMode("update").foreachBatch(dashboard.take)
-    writer = writer.queryName("dashboard")
-    every_2_s = writer.trigger(processingTime="2 seconds")
-    return (writer.trigger(availableNow=True) if once else every_2_s).start()
+    feed = transform(messages).writeStream.outputMode("update").foreachBatch(dashboard.take)
+    feed = feed.trigger(availableNow=True) if once else feed.trigger(processingTime="2 seconds")
+    return feed.queryName("dashboard").start()
 
 
 if __name__ == "__main__":

@@ -373,6 +373,16 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
         self._is_closing = False
 
     @property
+    def name_servers(self) -> Sequence[str]:
+        """The name servers' addresses."""
+        return self._client.name_servers
+
+    @property
+    def is_open(self) -> bool:
+        """True from the start until the close, unless all background tasks have ended."""
+        return self._client.is_open
+
+    @property
     def subscriptions(self) -> Mapping[str, str]:
         """The expression of each subscribed topic."""
         return self._client.subscriptions
@@ -511,6 +521,8 @@ class PushConsumer(
 
     _kind = push.PushConsumer
     _message_class = ReceivedMessage
+
+    rebalance = _waiting(push.PushConsumer.rebalance)
 
 
 class PullConsumer(_Rebalanced[pulling.PullConsumer]):

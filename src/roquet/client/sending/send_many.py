@@ -179,14 +179,14 @@ class SendMany:
             await self._room.wait()
 
     @property
-    def has_failed(self) -> bool:
+    def _has_failed(self) -> bool:
         """Whether a batch has failed: then nothing more is sent, which might overtake it."""
         return self._error is not None
 
     def _is_busy(self) -> bool:
         return any(batcher.task is not None for batcher in self._batchers.values())
 
-    async def deliver(self, batch: NumberedBatch, queue: MessageQueue) -> None:
+    async def _deliver(self, batch: NumberedBatch, queue: MessageQueue) -> None:
         """Send one queue's batch."""
         try:
             with self._delivery.outstanding.current:
@@ -203,9 +203,9 @@ class SendMany:
         else:
             self._in_flight -= len(batch.messages)
             self._sent.append(NumberedReceipts(batch.numbers, receipts))
-        self.wake()
+        self._wake()
 
-    def wake(self) -> None:
+    def _wake(self) -> None:
         """Wake the tasks that wait for a change."""
         self._room.set()
         self._changed.set()
@@ -244,11 +244,11 @@ class QueueBatcher:
 
     async def _run(self) -> None:
         try:
-            while self._waiting and not self._owner.has_failed:
+            while self._waiting and not self._owner._has_failed:
                 batch = self._waiting.popleft()
                 if batch is self._open:
                     self._open = None
-                await self._owner.deliver(batch, self._queue)
+                await self._owner._deliver(batch, self._queue)
         finally:
             self.task = None
-            self._owner.wake()
+            self._owner._wake()
