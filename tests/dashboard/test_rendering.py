@@ -4,6 +4,7 @@ from tests.dashboard.conftest import open_site
 
 from roquet.dashboard import rendering as filters
 from roquet.dashboard.rendering import NAVIGATION, templates
+from roquet.model.printable_text import printable
 
 pytestmark = pytest.mark.virtual_time
 
@@ -92,3 +93,20 @@ def test_a_clients_version_is_its_release_where_that_is_known() -> None:
 def test_numbers_and_names() -> None:
     assert (filters.number(1234567), filters.percent(0.756)) == ("1,234,567", "76 %")
     assert filters.segment("a/b c%\ud800") == "a%2Fb%20c%25%3F"
+
+
+@pytest.mark.parametrize(
+    ("client_id", "parts"),
+    [
+        ("10.0.0.5@billing-1", ("10.0.0.5@billing-1", "", "")),
+        ("10.0.0.5@4711#1700000000042000003", ("10.0.0.5@4711#", "170000000004200", "0003")),
+        ("a-host-of-a-very-long-name@4711#17", ("a-host-of-a-very-l", "ong-name@471", "1#17")),
+        ("\x1b" * 10, ("\\x1b\\x1b\\x1b\\x1b\\x", "1b\\x1b\\x1b\\x1b\\x1b", "\\x1b")),
+    ],
+)
+def test_a_client_id_is_cut_to_its_telling_parts(
+    client_id: str, parts: tuple[str, str, str]
+) -> None:
+    found = filters.member_parts(client_id)
+    assert "".join(found) == printable(client_id)
+    assert found == parts

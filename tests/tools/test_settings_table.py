@@ -1,4 +1,7 @@
 import settings_table
+from roquet.broker.settings.definitions import SETTINGS
+
+BROKER_ROWS = [settings_table.broker_row(name) for name in SETTINGS]
 
 
 def test_the_written_page_equals_the_generated_one() -> None:
@@ -7,12 +10,12 @@ def test_the_written_page_equals_the_generated_one() -> None:
 
 
 def test_every_setting_has_a_description() -> None:
-    rows = [*settings_table.broker_rows(), *settings_table.name_server_rows()]
+    rows = [*BROKER_ROWS, *settings_table.name_server_rows()]
     assert [key for key, _, _, meaning, _ in rows if not meaning] == []
 
 
 def test_defaults_carry_their_unit() -> None:
-    defaults = {key: default for key, _, default, _, _ in settings_table.broker_rows()}
+    defaults = {key: default for key, _, default, _, _ in BROKER_ROWS}
     assert defaults["`retention`"] == "`3d`"
     assert defaults["`max_message_size`"] == "`4MiB`"
     assert defaults["`log_file_size`"] == "`1GiB`"
@@ -22,5 +25,5 @@ def test_defaults_carry_their_unit() -> None:
 
 
 def test_settings_that_may_change_at_run_time_are_marked() -> None:
-    changes_by_key = {key: changes for key, _, _, _, changes in settings_table.broker_rows()}
+    changes_by_key = {key: changes for key, _, _, _, changes in BROKER_ROWS}
     assert (changes_by_key["`permission`"], changes_by_key["`port`"]) == ("changes", "")

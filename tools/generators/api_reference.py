@@ -56,6 +56,7 @@ ADVICE = {
     "RoquetError": ("", "Catch it to catch everything below."),
     "ConfigError": ("yes", "Mend the setting that the text names."),
     "UsageError": ("yes", "Mend the call: the program is wrong, a retry changes nothing."),
+    "NotFound": ("yes", "Mend the name: the text may suggest one."),
     "MessageIllegal": ("yes", "Mend the message: smaller, another tag or key, another property."),
     "RecordError": ("", "Report it: a broker or a file gave bytes that are no message."),
     "RemoteProtocolError": ("", "Look at the address: something else than a broker answers there."),

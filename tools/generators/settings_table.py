@@ -5,17 +5,21 @@ python tools/generators/settings_table.py --write    writes it
 """
 
 import argparse
-import ast
+import inspect
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from roquet.broker.settings.apache_settings import unused_settings
-from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.definitions import SETTINGS
-from roquet.broker.settings.settings_format import own_text
+from roquet.broker.settings.reference import (
+    default_text,
+    documented_fields,
+    group_of,
+    meanings,
+)
 from roquet.metrics.exporter_settings import EXPORTER_SETTINGS
-from roquet.model.errors import ConfigError
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.handlers.settings import CHANGEABLE as NAME_SERVER_CHANGEABLE
 from roquet.namesrv.handlers.settings import KEYS, UNUSED
@@ -34,7 +38,9 @@ A line of `broker.conf` is `key = value`, in our words or in genuine ones. Our t
 a unit (`500ms`, `12h`, `4MiB`), genuine ones are the bare numbers that Apache RocketMQ reads. An
 environment variable `ROQUET_<KEY>` wins over the file. What may change while the broker runs is
 changed by `mqadmin updateBrokerConfig`, all of it or nothing, and written to the broker's file.
+"""
 
+TABLE_HEAD = """
 | key | genuine key | default | meaning | while it runs |
 |---|---|---|---|---|
 """
@@ -43,9 +49,6 @@ NAME_SERVER_HEAD = """
 ## A name server
 
 Options of `roquet namesrv`, and what `roquet namesrv set` changes until the next start.
-
-| key | genuine key | default | meaning | while it runs |
-|---|---|---|---|---|
 """
 
 UNUSED_HEAD = """
@@ -64,54 +67,6 @@ They are taken, kept until the next start and told by `mqadmin getNamesrvConfig`
 
 """
 
-TIMES = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms"))
-SIZES = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"), (1, ""))
-
-
-def meanings(module: str, name: str) -> dict[str, str]:
-    """Docstrings below the fields of a class, by field."""
-    tree = ast.parse((ROOT / "src" / "roquet" / module).read_text("utf-8"))
-    body = next(n.body for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
-    found = {}
-    for field, after in pairwise(body):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            found[field.target.id] = documented(after)
-    return found
-
-
-def documented(node: ast.stmt) -> str:
-    """The text of a docstring, in one line; nothing for anything else."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-        return " ".join(str(node.value.value).split())
-    return ""
-
-
-def default(name: str) -> str:
-    """A broker's default, as it would be written into its file."""
-    value = getattr(BrokerConfig(), name, None)
-    if value is None or value == ():
-        return ""
-    text = own_text(name, value)
-    if text.endswith("ms") and text[:-2].isdigit():
-        return amount(int(value), TIMES)
-    if isinstance(value, int) and text.isdigit() and is_size(name):
-        return amount(value, SIZES)
-    return text
-
-
-def is_size(name: str) -> bool:
-    """Whether a setting counts bytes."""
-    try:
-        return bool(SETTINGS[name].parse("1KiB", name) == 1024)
-    except ConfigError:
-        return False
-
-
-def amount(value: int, units: tuple[tuple[int, str], ...]) -> str:
-    """A number in the largest unit that it is a multiple of."""
-    size, unit = next((size, unit) for size, unit in units if value % size == 0)
-    return f"{value // size}{unit}"
-
 
 def row(*cells: str) -> str:
     """A row of a table."""
@@ -123,18 +78,24 @@ def code(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
-def broker_rows() -> Iterator[tuple[str, str, str, str, str]]:
-    """Key, genuine keys, default, meaning and whether it may change, of a broker's settings."""
-    told = meanings("broker/settings/config.py", "BrokerConfig")
-    for name, setting in SETTINGS.items():
-        genuine = ", ".join(map(code, setting.apache_keys))
-        changes = "" if setting.needs_restart else "changes"
-        yield code(name), genuine, code(default(name)), told.get(name, ""), changes
+def broker_sections() -> Iterator[str]:
+    """A section for each group of a broker's settings: its title and its table."""
+    for title, group in groupby(group_of().items(), key=itemgetter(1)):
+        rows = "".join(row(*broker_row(name)) for name, _ in group)
+        yield f"\n### {title}\n{TABLE_HEAD}{rows}"
+
+
+def broker_row(name: str) -> tuple[str, str, str, str, str]:
+    """Key, genuine keys, default, meaning and whether it may change, of a broker's setting."""
+    setting = SETTINGS[name]
+    genuine = ", ".join(map(code, setting.apache_keys))
+    changes = "" if setting.needs_restart else "changes"
+    return code(name), genuine, code(default_text(name)), meanings().get(name, ""), changes
 
 
 def name_server_rows() -> Iterator[tuple[str, str, str, str, str]]:
     """Rows of the settings of a name server."""
-    told = meanings("namesrv/config.py", "NameServerConfig")
+    told = dict(documented_fields(inspect.getsource(NameServerConfig)))
     genuine = {name: key for key, name in KEYS.items()}
     genuine |= {setting.name: key for key, setting in EXPORTER_SETTINGS.items()}
     for name in NameServerConfig.__struct_fields__:
@@ -158,11 +119,11 @@ def unused_sections() -> Iterator[str]:
 
 def drawn() -> str:
     """The whole document."""
-    broker = "".join(row(*cells) for cells in broker_rows())
+    broker = "".join(broker_sections())
     name_server = "".join(row(*cells) for cells in name_server_rows())
     unused = UNUSED_HEAD + "".join(unused_sections())
     rest = NAME_SERVER_UNUSED_HEAD + " ".join(code(key) for key in sorted(UNUSED)) + "\n"
-    return f"{BROKER_HEAD}{broker}{unused}{NAME_SERVER_HEAD}{name_server}{rest}"
+    return f"{BROKER_HEAD}{broker}{unused}{NAME_SERVER_HEAD}{TABLE_HEAD}{name_server}{rest}"
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import msgspec
 from roquet.access.translation import AccessDocument, acl_info, tables_of
 from roquet.admin.client import AdminClient, check_done_everywhere, outcomes
 from roquet.model.access import AccessTables, PolicyType
-from roquet.model.errors import FieldError, RoquetError, UsageError
+from roquet.model.errors import FieldError, NotFound, RoquetError, UsageError
 from roquet.model.settings import suggest
 from roquet.rules.access.changes import SUBJECT_PREFIX
 from roquet.rules.access.patterns import parse_pattern
@@ -39,7 +39,7 @@ UNKNOWN_PASSWORD = "******"
 async def every_broker(admin: AdminClient, wanted: Iterable[str] = ()) -> Mapping[str, str]:
     """Addresses of all brokers, replicas as `broker-a#1`, or of those named.
 
-    Raises UsageError for a name that no broker has.
+    Raises NotFound for a name that no broker has.
     """
     found = {
         broker.broker_name if broker_id == 0 else f"{broker.broker_name}#{broker_id}": address
@@ -49,7 +49,7 @@ async def every_broker(admin: AdminClient, wanted: Iterable[str] = ()) -> Mappin
     names = [*wanted]
     for name in names:
         if name not in found:
-            raise UsageError(f"there is no broker {name!r}{suggest(name, found)}")
+            raise NotFound(f"there is no broker {name!r}{suggest(name, found)}")
     return {name: found[name] for name in names or sorted(found)}
 
 

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from roquet.admin.client import AdminClient
-from roquet.model.errors import CallRefused, UsageError
+from roquet.model.errors import CallRefused, NotFound, UsageError
 from roquet.model.settings import suggest
 from roquet.model.topic import MASTER_ID
 from roquet.wire.call import Reply
@@ -136,7 +136,7 @@ async def configure(admin: AdminClient, broker: str, changes: Mapping[str, str])
 
 
 async def address_of(admin: AdminClient, broker: str) -> str:
-    """Address of a broker, named as for `settings`. Raises UsageError for an unknown one."""
+    """Address of a broker, named as for `settings`. Raises NotFound for an unknown one."""
     table = (await admin.cluster()).broker_addr_table
     addresses = {
         key: address
@@ -148,5 +148,5 @@ async def address_of(admin: AdminClient, broker: str) -> str:
         ids = ", ".join(f"{broker}#{broker_id}" for broker_id in sorted(table[broker].broker_addrs))
         raise UsageError(f"the master of {broker!r} is away; its replicas are {ids}")
     if broker not in addresses:
-        raise UsageError(f"there is no broker {broker!r}{suggest(broker, list(table))}")
+        raise NotFound(f"there is no broker {broker!r}{suggest(broker, list(table))}")
     return addresses[broker]

@@ -9,7 +9,7 @@ from typing import Final, Self, TypeVar
 from roquet.client.config import ClientConfig, config_or_default, resolve_name_servers
 from roquet.client.connection.routes import NameServers
 from roquet.client.connection.security import connection_security
-from roquet.model.errors import CallError, CallRefused, ConnectFailed, RoquetError, UsageError
+from roquet.model.errors import CallError, CallRefused, ConnectFailed, NotFound, RoquetError
 from roquet.model.names import check_topic
 from roquet.model.route import BrokerData, ClusterInfo, TopicRoute
 from roquet.model.settings import suggest
@@ -96,11 +96,11 @@ class AdminClient:
         return codec.loads(reply.body, TopicRoute)
 
     async def known_route(self, topic: str) -> TopicRoute:
-        """Brokers and queues of a topic. Raises UsageError if no broker has it."""
+        """Brokers and queues of a topic. Raises NotFound if no broker has it."""
         check_topic(topic)
         if (route := await self.route(topic)) is not None:
             return route
-        raise UsageError(f"no broker has a topic {topic!r}{suggest(topic, await self.topics())}")
+        raise NotFound(f"no broker has a topic {topic!r}{suggest(topic, await self.topics())}")
 
     async def ask_name_servers(self, call: Call[R]) -> tuple[dict[str, R], dict[str, CallError]]:
         """Call every name server: replies by address, and errors by address."""

@@ -13,7 +13,7 @@ import msgspec
 
 from roquet.admin import brokers
 from roquet.admin.client import AdminClient, failures_text
-from roquet.model.errors import ConfigError, RoquetError, UsageError
+from roquet.model.errors import ConfigError, NotFound, RoquetError, UsageError
 from roquet.model.settings import parse_addresses, suggest
 from roquet.rules.election.handover import UNKNOWN_END, MemberStanding
 from roquet.rules.replication.acknowledgement import BrokerRole
@@ -94,12 +94,12 @@ class GroupStatus(msgspec.Struct, frozen=True, kw_only=True):
 async def of_broker(admin: AdminClient, broker: str) -> Sequence[str]:
     """Addresses of the controllers that the brokers of a name obey.
 
-    Raises UsageError for an unknown name and for one whose roles are fixed, RoquetError when none
-    of its brokers answers.
+    Raises NotFound for an unknown name, UsageError for one whose roles are fixed, RoquetError when
+    none of its brokers answers.
     """
     table = (await admin.cluster()).broker_addr_table
     if broker not in table:
-        raise UsageError(f"there is no broker {broker!r}{suggest(broker, list(table))}")
+        raise NotFound(f"there is no broker {broker!r}{suggest(broker, list(table))}")
     addresses = {address: address for address in table[broker].broker_addrs.values()}
     replies, failed = await admin.ask_each(addresses, GetSettings())
     for reply in replies.values():

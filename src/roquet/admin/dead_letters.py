@@ -7,8 +7,9 @@ so that the next run sends only later ones.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -21,7 +22,7 @@ from roquet.client.config import ConsumerConfig
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
 from roquet.model import names, properties
-from roquet.model.errors import CallError, ConnectFailed, RoquetError, UsageError
+from roquet.model.errors import CallError, ConnectFailed, NotFound, RoquetError, UsageError
 from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.settings import suggest
@@ -31,6 +32,9 @@ READER: Final = names.DLQ_READER_GROUP
 
 RESENT_FROM: Final = "RESENT_FROM"
 """The property of a resent message that holds the dead letter's id; Roquet's, not RocketMQ's."""
+
+NO_OFFSETS: Final[Mapping[MessageQueue, int]] = MappingProxyType({})
+OFFSET_MAX: Final = 2**63 - 1
 
 CONCURRENT_SENDS: Final = 64
 """Messages in flight while letters are resent."""
@@ -139,14 +143,14 @@ async def groups(namesrv: str | Sequence[str] | None) -> list[str]:
 async def check_group(namesrv: str | Sequence[str] | None, group: str) -> None:
     """Check that a group has a dead-letter topic.
 
-    Raises UsageError when no broker knows the group, RoquetError when it has no dead letters.
+    Raises NotFound when no broker knows the group, RoquetError when it has no dead letters.
     """
     names.check_group(group)
     topics = await _topics(namesrv)
     if names.dlq_topic(group) in topics:
         return
     if names.retry_topic(group) not in topics and not await _is_known(namesrv, group):
-        raise UsageError(f"there is no group {group!r}{suggest(group, groups_of(topics))}")
+        raise NotFound(f"there is no group {group!r}{suggest(group, groups_of(topics))}")
     raise RoquetError(f"group {group!r} has no dead letters")
 
 
@@ -155,13 +159,18 @@ async def counts(reader: PullConsumer, group: str) -> list[DeadLetterCount]:
     return [await _count(reader, group, queue) for queue in await _queues(reader, group)]
 
 
-async def newest(reader: PullConsumer, group: str, limit: int) -> list[DeadLetter]:
-    """The newest `limit` dead letters of a group, oldest first; bodies may be cut (`BodyLimit`)."""
+async def newest(
+    reader: PullConsumer, group: str, limit: int, before: Mapping[MessageQueue, int] = NO_OFFSETS
+) -> list[DeadLetter]:
+    """The newest `limit` dead letters of a group, oldest first; bodies may be cut (`BodyLimit`).
+
+    `before` are offsets by queue: letters from there on are left out.
+    """
     letters, bodies = list[DeadLetter](), BodyLimit()
     for queue in await _queues(reader, group):
-        end = await reader.max_offset(queue)
+        end = min(await reader.max_offset(queue), before.get(queue, OFFSET_MAX))
         begin = max(await reader.min_offset(queue), end - limit)
-        async for letter in _read(reader, group, queue, begin, end):
+        async for letter in read_range(reader, group, queue, begin, end):
             letters.append(replace(letter, message=bodies.cut(letter.message)))
     letters.sort(key=lambda letter: letter.message.stored_ms)
     return letters[-limit:]
@@ -178,7 +187,7 @@ async def select(
         if not_resent_only:
             begin = max(begin, await reader.committed(queue) or 0)
         ends[queue] = end
-        letters = _read(reader, group, queue, begin, end)
+        letters = read_range(reader, group, queue, begin, end)
         selected += [letter async for letter in letters if filter_.matches(letter)]
     return selected, ends
 
@@ -264,7 +273,7 @@ async def _count(reader: PullConsumer, group: str, queue: MessageQueue) -> DeadL
     return replace(count, not_resent=end - max(begin, resent))
 
 
-async def _read(
+async def read_range(
     reader: PullConsumer, group: str, queue: MessageQueue, begin: int, end: int
 ) -> AsyncIterator[DeadLetter]:
     """The letters of a queue in the half-open offset range [begin, end)."""

@@ -19,7 +19,7 @@ from roquet.admin.group_info import (
     GroupQueueInfo,
     GroupSummary,
 )
-from roquet.model.errors import CallError, RoquetError, UsageError
+from roquet.model.errors import CallError, NotFound, RoquetError, UsageError
 from roquet.model.names import check_group, is_internal_group
 from roquet.model.printable_text import quantity
 from roquet.model.queue import MessageQueue
@@ -38,7 +38,7 @@ NAMED_MAX: Final = 16
 async def show(admin: AdminClient, name: str) -> GroupInfo:
     """Everything about one group.
 
-    Raises UsageError when no broker knows it, and the first error when none tells of it.
+    Raises NotFound when no broker knows it, and the first error when none tells of it.
     """
     check_group(name)
     brokers = await admin.brokers()
@@ -49,7 +49,7 @@ async def show(admin: AdminClient, name: str) -> GroupInfo:
         for error in (*group.failed.values(), *group.hidden.values()):
             raise error
         hint = suggest(name, tables.names)
-        raise UsageError(f"group {name!r} is unknown to every broker{hint}")
+        raise NotFound(f"group {name!r} is unknown to every broker{hint}")
     return _info(group, tables.disabled_on(name))
 
 

@@ -9,7 +9,14 @@ from msgspec.structs import replace
 from roquet.admin.client import AdminClient, leader_addresses
 from roquet.client.pull import AS_STORED, PullConsumer
 from roquet.log_records import logger
-from roquet.model.errors import CallError, CallRefused, ConnectFailed, RecordError, UsageError
+from roquet.model.errors import (
+    CallError,
+    CallRefused,
+    ConnectFailed,
+    NotFound,
+    RecordError,
+    UsageError,
+)
 from roquet.model.message import StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.wire.calls.query import QueryByKey, ViewMessage
@@ -178,10 +185,10 @@ async def by_time(
 
 
 async def queues(reader: PullConsumer, topic: str) -> Sequence[MessageQueue]:
-    """The queues of a topic. Raises UsageError when no broker has it."""
+    """The queues of a topic. Raises NotFound when no broker has it."""
     if queues := await reader.queues(topic):
         return queues
-    raise UsageError(f"no broker has a topic {topic!r}")
+    raise NotFound(f"no broker has a topic {topic!r}")
 
 
 async def _broker_names(admin: AdminClient) -> dict[str, str]:

@@ -19,7 +19,7 @@ import msgspec
 from roquet.admin.brokers import decoded_settings
 from roquet.admin.client import AdminClient
 from roquet.admin.controllers import GroupNeeds, group_needs
-from roquet.model.errors import CallError, CallRefused, FieldError, RecordError, UsageError
+from roquet.model.errors import CallError, CallRefused, FieldError, NotFound, RecordError
 from roquet.model.route import BrokerData
 from roquet.model.settings import suggest
 from roquet.model.topic import MASTER_ID
@@ -119,11 +119,11 @@ class _Answers(msgspec.Struct, frozen=True, kw_only=True):
 async def statuses(admin: AdminClient, broker: str | None = None) -> list[ReplicaStatus]:
     """Every broker of each name by id, or those of one name; the master is the first.
 
-    Raises UsageError for a name that there is not, RoquetError when there is no broker at all.
+    Raises NotFound for an unknown name, RoquetError when there is no broker at all.
     """
     table = (await admin.cluster()).broker_addr_table
     if broker is not None and broker not in table:
-        raise UsageError(f"there is no broker {broker!r}{suggest(broker, list(table))}")
+        raise NotFound(f"there is no broker {broker!r}{suggest(broker, list(table))}")
     groups = [table[name] for name in sorted(table) if broker in (None, name)]
     answers = await _ask(admin, [each for group in groups for each in group.broker_addrs.values()])
     rows = await asyncio.gather(*(_group(admin, group, answers) for group in groups))

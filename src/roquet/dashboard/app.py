@@ -33,14 +33,17 @@ from roquet.dashboard.pages import (
     overview,
     topics,
 )
-from roquet.dashboard.rendering import page
+from roquet.dashboard.rendering import page, status_of
 from roquet.dashboard.request_guard import RequestGuard
 from roquet.log_records import logger
-from roquet.model.errors import ConfigError, FieldError, MessageIllegal, RoquetError, UsageError
+from roquet.model.errors import RoquetError
 
 log = logger(__name__)
 
 STATIC_FILES: Final = Path(__file__).parent / "static"
+
+ERROR_TITLES: Final = {403: "Not allowed", 404: "Not found"}
+"""Titles of pages that say in plain words why there is nothing to see."""
 
 PAGES: Final = (
     overview,
@@ -114,21 +117,29 @@ async def _show_http_error(request: Request, error: Exception) -> Response:
     """The page of an address that does not exist, or of a method that it does not take."""
     assert isinstance(error, HTTPException)
     text = "there is no such page" if error.status_code == 404 else error.detail
-    return page(request, "error.html", status=error.status_code, error=text)
+    return _error_page(request, error.status_code, text)
 
 
 async def _show_error(request: Request, error: Exception) -> Response:
     """The page of an error that the visitor or the cluster has made."""
-    own = (UsageError, ConfigError, MessageIllegal, FieldError)
-    status = 403 if isinstance(error, ChangeForbidden) else 400 if isinstance(error, own) else 502
-    return page(request, "error.html", status=status, error=str(error))
+    status = 403 if isinstance(error, ChangeForbidden) else status_of(error)
+    return _error_page(request, status, str(error))
 
 
 async def _show_timeout(request: Request, _error: Exception) -> Response:
     text = "the cluster did not answer in time; a change may or may not have been made"
-    return page(request, "error.html", status=504, error=text)
+    return _error_page(request, 504, text)
 
 
 def _show_defect(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return page(request, "error.html", status=500, error="an error of the dashboard; see its log")
+    return _error_page(request, 500, "an error of the dashboard; see its log")
+
+
+def _error_page(request: Request, status: int, text: str) -> Response:
+    """The page of an error; in a part of a page that htmx asked for, it has the place of it."""
+    part = request.headers.get("hx-target", "").rpartition("#")[2]
+    place = part if part.isidentifier() else ""
+    title = ERROR_TITLES.get(status, "That did not work")
+    only_html = {"title": title, "is_plain": status in ERROR_TITLES, "part": place}
+    return page(request, "error.html", status=status, error=text, only_html=only_html)

@@ -13,6 +13,7 @@ from roquet.admin.client import AdminClient
 from roquet.client.config import ClientConfig
 from roquet.dashboard.config import DashboardConfig
 from roquet.dashboard.sampling.jobs import JobSampler, JobSource
+from roquet.dashboard.sampling.letter_tally import LetterTallies
 from roquet.dashboard.sampling.sampler import Sampler
 from roquet.dashboard.security.audit_log import AuditLog
 from roquet.dashboard.security.logins import LoginAttempts
@@ -148,6 +149,7 @@ class Dashboard(msgspec.Struct, frozen=True, kw_only=True):
     audit: AuditLog
     resizes: Resizes
     streams: StreamSlots = msgspec.field(default_factory=StreamSlots)
+    letter_tallies: LetterTallies = msgspec.field(default_factory=LetterTallies)
     job_source: JobSource | None = None
     """Reads the notes of archives' tables; None where the packages for that are not installed."""
     jobs: JobSampler | None = None

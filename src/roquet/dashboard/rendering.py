@@ -1,8 +1,10 @@
 """Rendering: a page's facts as HTML, or as JSON for a program that asks for it."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, partial
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -16,11 +18,22 @@ from starlette.responses import HTMLResponse, Response
 from roquet.dashboard.dashboard import Dashboard
 from roquet.dashboard.request_context import dashboard_of, visitor_of
 from roquet.dashboard.visitor_rights import may_change
+from roquet.model.errors import (
+    CallRefused,
+    ConfigError,
+    FieldError,
+    MessageIllegal,
+    NotFound,
+    UsageError,
+)
 from roquet.model.printable_text import printable, quantity, without_surrogates
-from roquet.wire.codes import release_of
+from roquet.wire.codes import ResponseCode, release_of
 
 DASH: Final = "\N{EN DASH}"
 """Stands for what is not known."""
+
+MEMBER_MAX: Final = 28
+"""Characters of a client id that pages show whole."""
 
 _SIZE_UNITS: Final = ("B", "KB", "MB", "GB", "TB", "PB")
 
@@ -93,6 +106,25 @@ def segment(text: str) -> str:
     return quote(text.encode("utf-8", "replace"), safe="")
 
 
+def member_parts(client_id: str) -> tuple[str, str, str]:
+    """A client id as its telling beginning, the middle that pages leave out, and its telling end.
+
+    Clients add `#` and a time to the process id; the last digits tell those of one process apart.
+    """
+    whole = printable(client_id)
+    if len(whole) <= MEMBER_MAX:
+        return whole, "", ""
+    process, mark, _ = whole.partition("#")
+    head = process + mark if mark and len(process) <= MEMBER_MAX - 6 else whole[: MEMBER_MAX - 10]
+    return head, whole[len(head) : -4], whole[-4:]
+
+
+def groupby_order(rows: Iterable[Any], name: str) -> Iterator[tuple[Any, list[Any]]]:
+    """Rows by an attribute, in their order; Jinja's own filter `groupby` sorts them."""
+    for value, group in groupby(rows, key=attrgetter(name)):
+        yield value, list(group)
+
+
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
     {
         "number": number,
@@ -104,6 +136,8 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
         "percent": percent,
         "release": release,
         "segment": segment,
+        "member_parts": member_parts,
+        "groupby_order": groupby_order,
         "printable": printable,
         "quantity": quantity,
     }
@@ -176,6 +210,19 @@ def page(
     html = templates().get_template(template).render({**shared, **(only_html or {}), **facts})
     # A name may hold half of a surrogate pair, which UTF-8 has no bytes for.
     return HTMLResponse(html.encode("utf-8", "replace"), status)
+
+
+VISITOR_ERRORS: Final = (UsageError, ConfigError, MessageIllegal, FieldError)
+"""Errors that the visitor's input has made, not the cluster."""
+
+
+def status_of(error: Exception) -> int:
+    """Status of a response that shows an error of the visitor, of his rights or of the cluster."""
+    if isinstance(error, NotFound):
+        return 404
+    if isinstance(error, CallRefused) and error.code == ResponseCode.NO_PERMISSION:
+        return 403
+    return 400 if isinstance(error, VISITOR_ERRORS) else 502
 
 
 def confirmation(

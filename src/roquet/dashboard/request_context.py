@@ -1,10 +1,10 @@
 """Request context: the dashboard and the visitor that a request belongs to."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 
 from roquet.admin import dead_letters
 from roquet.admin.client import AdminClient
@@ -14,7 +14,8 @@ from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
 from roquet.dashboard.dashboard import Dashboard
 from roquet.dashboard.security.sessions import Visitor
-from roquet.model.names import DASHBOARD_GROUP
+from roquet.model.errors import NotFound
+from roquet.model.names import DASHBOARD_GROUP, group_fault, topic_fault
 
 VISITOR = "roquet.visitor"
 """Key of the visitor in the scope of a request."""
@@ -47,6 +48,23 @@ def client_config_of(request: HTTPConnection) -> ClientConfig:
 def address_of(request: HTTPConnection) -> str:
     """IP address that a request came from; empty where it is not known."""
     return request.client.host if request.client else ""
+
+
+def topic_in_path(request: Request) -> str:
+    """The topic that an address names. Raises NotFound for a name that no topic can have."""
+    return _name_in_path(request, topic_fault)
+
+
+def group_in_path(request: Request) -> str:
+    """The group that an address names. Raises NotFound for a name that no group can have."""
+    return _name_in_path(request, group_fault)
+
+
+def _name_in_path(request: Request, fault_of: Callable[[str], str | None]) -> str:
+    name: str = request.path_params["name"]
+    if fault := fault_of(name):
+        raise NotFound(fault)
+    return name
 
 
 C = TypeVar("C", bound=ClientConfig)

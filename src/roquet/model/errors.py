@@ -3,6 +3,7 @@
 RoquetError
 ├── ConfigError           the user's settings
 ├── UsageError            the user's call (wrong name, closed client, after a fork)
+│   └── NotFound          it names a topic, group, broker or message that does not exist
 ├── MessageIllegal        a message over one of its limits
 ├── RecordError           bytes that are not a whole record
 ├── RemoteProtocolError   bytes that are not our protocol: the peer's fault
@@ -38,6 +39,10 @@ class ConfigError(RoquetError):
 
 class UsageError(RoquetError):
     """A call that can never succeed as it was made."""
+
+
+class NotFound(UsageError):
+    """A call that names a topic, group, broker or message that does not exist."""
 
 
 class RecordError(RoquetError):

@@ -55,6 +55,13 @@ PALE: Final = """
 }
 """
 
+SCROLLED: Final = """
+() => [...document.querySelectorAll("body *:not(pre)")]
+  .filter((e) => e.scrollWidth > e.clientWidth + 1)
+  .filter((e) => ["auto", "scroll"].includes(getComputedStyle(e).overflowX))
+  .map((e) => `${e.tagName}.${e.className}: ${e.scrollWidth} of ${e.clientWidth}`)
+"""
+
 NARROW: Final = {"width": 390, "height": 844}
 WIDE: Final = {"width": 1280, "height": 820}
 
@@ -85,6 +92,11 @@ class Tab:
             "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )
         return width
+
+    async def scrolled(self) -> list[str]:
+        """Parts of the page that scroll sideways, `pre` blocks aside."""
+        found: list[str] = await self.page.evaluate(SCROLLED)
+        return found
 
     async def nameless(self) -> list[str]:
         """Roles of parts without a name, as a screen reader would get them from Chromium."""
@@ -150,5 +162,6 @@ async def check_pages(browser: Any, url: str, paths: Sequence[str]) -> None:
                 assert await shown.page.locator("h1").count() == 1, path
                 assert shown.errors == [], path
                 assert await shown.overflow() <= 0, f"{path} is too wide, narrow: {narrow}"
+                assert not narrow or await shown.scrolled() == [], path
                 assert await shown.pale() == [], f"{path}, dark: {dark}"
                 assert narrow or dark or await shown.nameless() == [], path

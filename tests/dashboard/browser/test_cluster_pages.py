@@ -33,7 +33,7 @@ PATHS = (
     "/topics/orders/delete", "/groups", "/groups/billing",
     "/groups/billing/reset?topic=orders&to=first", "/groups/billing/delete", "/brokers",
     "/brokers/broker-a", "/brokers/broker-a/setting?key=autoCreateTopicEnable&value=true",
-    "/login",
+    "/brokers/broker-a?changed=1", "/balance", "/balance?group=billing", "/access", "/login",
 )  # fmt: skip
 
 FIRST = ConsumerConfig(consume_from=ConsumeFrom.FIRST)

@@ -1,15 +1,18 @@
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
+from roquet.admin import groups
 from roquet.admin.client import AdminClient
 from roquet.admin.dead_letters import DeadLetter, open_reader
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
 from roquet.dashboard.facts import dead_letters
-from roquet.dashboard.facts.dead_letters import LetterRow, count_by_reason, place_of, reason_of
-from roquet.model.errors import UsageError
+from roquet.dashboard.facts.dead_letters import count_by_reason, place_of, reason_of
+from roquet.dashboard.sampling.letter_tally import LetterTallies, kind_of
+from roquet.model.errors import NotFound, UsageError
 from roquet.model.message import StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.net.channel import Channel
@@ -79,17 +82,15 @@ def letter(failures: int, topic: str | None = "orders", tag: str | None = None) 
 
 
 def test_a_reason_says_whether_tries_were_left() -> None:
-    assert reason_of(letter(17), 16) == "failed 17 times, no try was left"
-    assert reason_of(letter(1), 16) == "given up after 1 failure"
+    assert reason_of(17, 16) == "failed 17 times, no try was left"
+    assert reason_of(1, 16) == "given up after 1 failure"
 
 
 def test_letters_are_counted_by_origin_tag_and_reason() -> None:
     letters = [letter(17, tag="new"), letter(17, tag="new"), letter(3), letter(3, None)]
-    rows = [
-        LetterRow(place=place_of(one), letter=one, reason=reason_of(one, 16)) for one in letters
-    ]
-    assert rows[0].place == "broker-a/0/7"
-    counts = [(c.origin_topic, c.tag, c.letters) for c in count_by_reason(rows)]
+    assert place_of(letters[0]) == "broker-a/0/7"
+    reasons = count_by_reason(Counter(map(kind_of, letters)), 16)
+    counts = [(c.origin_topic, c.tag, c.letters) for c in reasons]
     assert counts == [("orders", "new", 2), ("orders", None, 1), (None, None, 1)]
 
 
@@ -120,9 +121,15 @@ async def test_the_newest_letters_come_first_and_can_be_chosen(
     running: Cluster, admin: AdminClient, reader: PullConsumer
 ) -> None:
     await give_up(running, 3)
-    found = await dead_letters.letters_of(admin, reader, "billing", limit=2)
+    tallies = LetterTallies()
+    found = await dead_letters.letters_of(admin, reader, "billing", tallies, limit=2)
     assert [row.letter.message.body for row in found.letters] == [b"2", b"1"]
-    assert (found.total, found.reasons[0].letters) == (3, 2)
+    assert (found.total, found.counted, found.reasons[0].letters) == (3, 3, 3)
+    older = await dead_letters.letters_of(
+        admin, reader, "billing", tallies, before=found.next_page, limit=2
+    )
+    assert [row.letter.message.body for row in older.letters] == [b"0"]
+    assert (older.newer, older.next_page, older.reasons[0].letters) == (2, (), 3)
     places = [row.place for row in found.letters]
     chosen = await dead_letters.chosen(reader, "billing", [*places, places[0]])
     assert [one.message.body for one in chosen] == [b"2", b"1"]
@@ -149,8 +156,22 @@ async def test_letters_that_are_not_there_are_refused(
         await dead_letters.chosen(reader, "billing", places)
 
 
-async def test_a_group_without_letters_is_the_users_mistake(
+async def test_an_unknown_group_is_not_found_and_a_known_one_has_no_letters(
     admin: AdminClient, reader: PullConsumer
 ) -> None:
-    with pytest.raises(UsageError, match="has no dead letters"):
-        await dead_letters.letters_of(admin, reader, "nobody")
+    with pytest.raises(NotFound, match="unknown to every broker"):
+        await dead_letters.letters_of(admin, reader, "nobody", LetterTallies())
+    await groups.create(admin, "billing", {})
+    found = await dead_letters.letters_of(admin, reader, "billing", LetterTallies())
+    assert (found.total, found.letters) == (0, ())
+
+
+@pytest.mark.parametrize("before", ["broker-a/0/999999999999999999999", "broker-x/7/1"])
+async def test_places_that_no_letter_has_lead_to_the_newest_ones(
+    running: Cluster, admin: AdminClient, reader: PullConsumer, before: str
+) -> None:
+    await give_up(running, 1)
+    found = await dead_letters.letters_of(
+        admin, reader, "billing", LetterTallies(), before=[before]
+    )
+    assert (found.newer, len(found.letters)) == (0, 1)

@@ -8,7 +8,12 @@ from tests.dashboard.pages.orders_topic import HOSTILE, MARKS
 pytestmark = pytest.mark.virtual_time
 
 BOB = {"user": "bob", "kind": "create", "password": "secret-of-bob"}
-ENTRY = {"user": "bob", "resource": "Topic:orders-*", "actions": ["Pub", "Sub"]}
+ENTRY = {
+    "user": "bob",
+    "resource": "Topic:orders-*",
+    "actions": ["Pub", "Sub"],
+    "decision": "Allow",
+}
 
 
 @pytest.fixture
@@ -36,6 +41,28 @@ async def test_users_and_policies_are_made_and_taken_away(secured: Site) -> None
     users = (await secured.browser.facts("/access"))["facts"]["users"]
     assert [user["name"] for user in users] == ["inner", "root"]
     assert "secret-of-bob" not in repr(secured.browser.dashboard.audit.entries)
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        ("users", {"kind": "change", "status": "disable"}),
+        ("users/delete", {"confirm": "rob"}),
+        ("policies", {**ENTRY, "user": "rob"}),
+        ("policies/delete", {"resource": "Topic:orders-*", "policy": "Custom"}),
+    ],
+)
+async def test_an_unknown_user_is_not_found(secured: Site, path: str, form: dict[str, Any]) -> None:
+    response = await secured.browser.post(f"/access/{path}", {"user": "rob", **form})
+    assert response.status_code == 404
+    assert "there is no user &#39;rob&#39;" in response.text
+
+
+async def test_a_user_is_not_created_twice(secured: Site) -> None:
+    await secured.browser.post("/access/users", BOB)
+    response = await secured.browser.post("/access/users", BOB)
+    assert response.status_code == 400
+    assert "there is a user &#39;bob&#39; already" in response.text
 
 
 async def test_a_user_is_changed_where_a_field_is_filled(secured: Site) -> None:
@@ -76,7 +103,9 @@ async def test_what_somebody_asks_is_escaped(secured: Site, field: str) -> None:
     ("path", "form", "error"),
     [
         ("users", {"user": "bob", "kind": "create"}, "needs a password"),
-        ("users", {"user": "bob", "user_type": "God"}, "is none of"),
+        ("users", {"user": "bob", "kind": "change", "user_type": "God"}, "is none of"),
+        ("users", {"user": "bob", "password": "x"}, "choose one for kind: create or change"),
+        ("policies", {**ENTRY, "decision": ""}, "choose one for decision: Allow or Deny"),
         ("policies", {**ENTRY, "resource": "orders"}, "is no resource"),
         ("policies", {**ENTRY, "policy": "x"}, "is none of"),
         ("policies/delete", {"user": "bob", "resource": "Bogus:x"}, "is no resource"),
@@ -91,4 +120,9 @@ async def test_changes_that_brokers_would_misread_are_refused(
 
 
 async def test_a_cluster_without_users_is_no_error(site: Site) -> None:
-    assert "this broker checks no users" in await site.browser.text("/access")
+    html = await site.browser.text("/access")
+    assert "Access control is off" in html
+    assert "authenticationEnabled = true" in html
+    assert 'class="problem"' not in html
+    facts = await site.browser.facts("/access")
+    assert (facts["is_off"], facts["facts"]) == (True, None)

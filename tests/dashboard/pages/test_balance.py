@@ -4,6 +4,7 @@ import pytest
 from tests.dashboard.conftest import Site
 from tests.dashboard.pages.orders_topic import HOSTILE, MARKS, orders, send
 
+from roquet.admin import groups
 from roquet.admin.group_info import GroupInfo, GroupMemberInfo, GroupQueueInfo
 from roquet.client.config import ConsumerConfig
 from roquet.client.push import PushConsumer
@@ -47,9 +48,19 @@ async def test_a_group_is_chosen_and_all_strategies_are_compared() -> None:
         assert len(joined["facts"]["members_after"]) == 3
 
 
+async def test_groups_are_listed_to_choose_from(orders_site: Site) -> None:
+    await groups.create(orders_site.admin, "billing", {})
+    link = '<a href="/balance?group=billing">billing</a>'
+    assert link in await orders_site.browser.text("/balance")
+    assert link in (await orders_site.browser.get("/balance?group=nobody")).text
+    assert link not in await orders_site.browser.text("/balance?q=shipping")
+    await orders_site.browser.dashboard.sampler.step()
+    assert 'data-label="Members">0</td>' in await orders_site.browser.text("/balance?q=bill")
+
+
 async def test_a_group_that_cannot_be_balanced_says_why(orders_site: Site) -> None:
     response = await orders_site.browser.get("/balance?group=nobody")
-    assert response.status_code == 400
+    assert response.status_code == 404
     assert "unknown to every broker" in response.text
     response = await orders_site.browser.get("/balance?group=<script>alert(1)</script>")
     assert "<script>alert" not in response.text

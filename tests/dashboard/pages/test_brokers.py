@@ -34,13 +34,13 @@ async def test_a_setting_is_previewed_and_then_changed(site: Site) -> None:
 
 async def test_what_a_broker_refuses_or_does_not_know_is_not_changed(site: Site) -> None:
     unknown = await site.browser.post("/brokers/broker-a/setting", {"key": "autoCreateTopicX"})
-    assert unknown.status_code == 400
+    assert unknown.status_code == 404
     assert "has no setting" in unknown.text
     form = {"key": "brokerName", "value": "other"}
     refused = await site.browser.post("/brokers/broker-a/setting", form)
     assert refused.status_code == 400
     assert "cannot change while the broker runs" in refused.text
-    assert (await site.browser.get("/brokers/none")).status_code == 400
+    assert (await site.browser.get("/brokers/none")).status_code == 404
 
 
 async def test_a_secret_setting_is_neither_shown_nor_logged(
@@ -97,6 +97,28 @@ def test_settings_of_our_broker_say_whether_they_may_change() -> None:
     rows = {row.key: row.may_change for row in setting_rows(values)}
     assert rows["brokerName"] is False
     assert rows["autoCreateTopicEnable"] is True
+
+
+def test_settings_of_our_broker_are_grouped_and_marked_where_they_are_changed() -> None:
+    own = next(key for key in _own_keys())
+    values = {own: "x", "fileReservedTime": "48", "brokerName": "broker-a", "aclEnable": "false"}
+    rows = {row.key: row for row in setting_rows(values)}
+    assert [*rows] == ["brokerName", own, "fileReservedTime", "aclEnable"]
+    kept = rows["fileReservedTime"]
+    assert (kept.name, kept.group, kept.default) == ("retention", "Files and retention", "72")
+    assert kept.meaning.startswith("How long")
+    assert {key: row.is_changed for key, row in rows.items()} == {
+        "brokerName": False, own: True, "fileReservedTime": True, "aclEnable": False,
+    }  # fmt: skip
+    assert [row.key for row in setting_rows(values, changed_only=True)] == [own, "fileReservedTime"]
+    assert [row.key for row in setting_rows(values, "retention")] == ["fileReservedTime"]
+
+
+async def test_a_broker_that_was_just_started_has_few_changed_settings(site: Site) -> None:
+    rows = (await site.browser.facts("/brokers/broker-a?changed=1"))["settings"]
+    names = {row["key"] for row in rows}
+    assert {"autoCreateTopicEnable", "listenPort"} <= names
+    assert len(rows) < 20, names
 
 
 def test_another_broker_does_not_say() -> None:

@@ -6,8 +6,11 @@ import pytest
 from tests.dashboard.conftest import Site
 from tests.dashboard.pages.orders_topic import HOSTILE, MARKS, orders
 
+from roquet.admin import groups
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
+from roquet.dashboard.facts import dead_letters
+from roquet.model.errors import ConnectFailed
 from roquet.net.address import split_address
 from roquet.net.channel import Channel
 from roquet.wire.calls.send import SendBack
@@ -67,11 +70,9 @@ async def test_chosen_letters_are_sent_again_after_a_preview() -> None:
 
 async def test_nothing_is_sent_for_letters_that_are_not_there() -> None:
     async with letters() as it:
-        for form in ({}, {"letter": "broker-a/0/99"}, {"letter": "x"}):
+        for form, status in (({}, 400), ({"letter": "broker-a/0/99"}, 404), ({"letter": "x"}, 400)):
             response = await it.browser.post("/dead-letters/billing/resend", form)
-            assert response.status_code == 400
-        response = await it.browser.get("/dead-letters/nobody")
-        assert "has no dead letters" in response.text
+            assert response.status_code == status
         response = await it.browser.get("/dead-letters/<script>alert(1)<%2Fscript>")
         assert "<script>alert" not in response.text
 
@@ -86,12 +87,43 @@ async def test_an_export_has_all_letters_and_says_that_they_are_all() -> None:
         assert response.headers["content-disposition"].startswith("attachment; ")
 
 
-async def test_an_export_that_broke_off_says_so_in_its_last_line() -> None:
+async def test_an_export_that_broke_off_says_so_in_its_last_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def broken(*_: object) -> AsyncIterator[object]:
+        raise ConnectFailed("broker-a is away")
+        yield
+
+    monkeypatch.setattr("roquet.dashboard.facts.dead_letters.export", broken)
     async with letters() as it:
-        response = await it.browser.get("/dead-letters/nobody/export")
+        response = await it.browser.get("/dead-letters/billing/export")
         end = json.loads(response.text)
         assert (end["complete"], end["letters"]) == (False, 0)
-        assert "no broker has a topic" in end["error"]
+        assert "broker-a is away" in end["error"]
+
+
+async def test_older_letters_are_on_further_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters.letters_of, "__kwdefaults__", {"before": (), "limit": 2})
+    async with letters() as it:
+        first = await it.browser.facts("/dead-letters/billing")
+        assert [one["row"]["preview"] for one in first["letters"]] == ["2", "1"]
+        html = await it.browser.text("/dead-letters/billing")
+        assert "1 to 2 of 3" in html
+        assert ">Older</a>" in html
+        last = f"/dead-letters/billing?{first['next_page']}"
+        assert [one["row"]["preview"] for one in (await it.browser.facts(last))["letters"]] == ["0"]
+        html = await it.browser.text(last)
+        assert "3 to 3 of 3" in html
+        assert ">Newest</a>" in html
+        assert ">Older</a>" not in html
+        assert "all 3" in html
+        wrong = await it.browser.get("/dead-letters/billing?before=x")
+        assert wrong.status_code == 400
+
+
+async def test_a_group_without_letters_says_so(site: Site) -> None:
+    await groups.create(site.admin, "billing", {})
+    assert "This group has no dead letters" in await site.browser.text("/dead-letters/billing")
 
 
 async def test_rules_of_the_origin_hide_bodies_of_dead_letters() -> None:

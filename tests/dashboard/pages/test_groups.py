@@ -98,15 +98,24 @@ async def test_a_reset_is_previewed_and_then_made(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    "query",
+    ("query", "text"),
     [
-        *("", "topic=orders", "topic=orders&to=time&at=x", "topic=orders&to=last&queue=a"),
-        "topic=orders&to=time&at=1795909285",
+        ("", "choose the topic"),
+        ("to=first", "choose the topic"),
+        ("topic=orders", "choose where the group goes on"),
+        ("topic=orders&to=", "choose where the group goes on"),
+        ("topic=orders&to=somewhere", "choose where the group goes on"),
+        ("topic=orders&to=time", "choose the time"),
+        ("topic=orders&to=time&at=x", "no time like"),
+        ("topic=orders&to=time&at=1795909285", "at"),
+        ("topic=orders&to=last&queue=a", "BROKER:ID"),
     ],
 )
-async def test_an_unclear_reset_is_refused(site: Site, query: str) -> None:
+async def test_a_reset_without_a_choice_is_refused(site: Site, query: str, text: str) -> None:
     await make(site)
-    assert (await site.browser.get(f"/groups/billing/reset?{query}")).status_code == 400
+    refused = await site.browser.get(f"/groups/billing/reset?{query}")
+    assert refused.status_code == 400
+    assert text in refused.text
 
 
 async def test_a_group_is_deleted_once_its_name_was_typed(site: Site) -> None:

@@ -19,11 +19,13 @@ async def test_tables_need_the_package_that_reads_them() -> None:
 
 
 async def test_a_table_is_shown_with_its_lag_and_alert() -> None:
-    async with open_site({"tables": (HOSTILE, "gone")}) as it:
+    async with open_site({"tables": (HOSTILE, "gone", "lake/new")}) as it:
 
         def source(table: str) -> list[object]:
             if table == "gone":
                 raise OSError("no such directory")
+            if table == "lake/new":
+                return []
             return [row(table, alert=f"run the job: {HOSTILE}")]
 
         dashboard = replace(it.browser.dashboard, job_source=source)
@@ -31,9 +33,11 @@ async def test_a_table_is_shown_with_its_lag_and_alert() -> None:
             html = await browser.text("/jobs")
             assert "run the job" in html
             assert "gone: no such directory" in html
+            assert "no job has filled it yet" in html
             assert not any(mark in html for mark in MARKS)
             facts = await browser.facts("/jobs")
             assert facts["facts"]["jobs"][0]["lag"] == 4
+            assert facts["facts"]["unfilled"] == ["lake/new"]
 
 
 def row(table: str, alert: str = "") -> JobRow:

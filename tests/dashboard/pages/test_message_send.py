@@ -50,7 +50,6 @@ async def test_a_binary_message_is_sent_again_byte_for_byte(orders_site: Site) -
     [
         ({"topic": "orders", "body": ""}, "the body is empty"),
         ({"topic": "", "body": "x"}, "topic is missing"),
-        ({"topic": "order", "body": "x"}, "no broker has a topic &#39;order&#39;"),
         ({"topic": "orders", "body": "0", "notation": "hex"}, "the body is no hex"),
         ({"topic": "orders", "body": "0", "notation": "mp3"}, "is no notation"),
         ({"topic": "orders", "body": "x", "properties": "colour"}, "NAME=VALUE"),
@@ -64,6 +63,13 @@ async def test_a_form_that_makes_no_message_sends_nothing(
     assert response.status_code == 400
     assert error in response.text
     assert (await orders_site.browser.facts("/messages?topic=orders"))["rows"] == []
+
+
+async def test_a_message_to_an_unknown_topic_creates_none(orders_site: Site) -> None:
+    form = {"topic": "order", "body": "x"}
+    response = await orders_site.browser.post("/messages/new", form)
+    assert response.status_code == 404
+    assert "no broker has a topic &#39;order&#39;" in response.text
 
 
 async def test_a_read_only_dashboard_sends_nothing() -> None:

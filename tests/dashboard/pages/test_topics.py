@@ -57,7 +57,7 @@ async def test_topics_are_searched_and_ordered(site: Site) -> None:
 
 async def test_a_topic_that_is_not_there_is_said_so(site: Site) -> None:
     missing = await site.browser.get("/topics/none")
-    assert missing.status_code == 400
+    assert missing.status_code == 404
     assert "no broker has a topic" in missing.text
 
 

@@ -135,6 +135,8 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     """How long a pull waits at most while `long_polling` is off."""
     notify_members: Annotated[bool, setting(SWITCH, "notifyConsumerIdsChangedEnable")] = True
     """Whether members of a group are told at once when another one comes or goes."""
+    server_side_reset: Annotated[bool, setting(SWITCH, "useServerSideResetOffset")] = True
+    """Whether this broker moves a group's offsets itself; else it tells the members to."""
     default_request_mode: Annotated[str, setting(REQUEST_MODE, "defaultMessageRequestMode")] = PULL
     """Whether groups of which nobody said it pull or pop, when the broker divides their queues."""
     default_pop_share_queues: Annotated[int, setting(POP_SHARE, "defaultPopShareQueueNum")] = -1
@@ -169,6 +171,9 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     """The farthest delivery time that a message may have."""
     recall_message: Annotated[bool, setting(SWITCH, "recallMessageEnable")] = False
     """Whether producers may take messages back before their delivery time."""
+    recall_key_with_topic: Annotated[bool, setting(SWITCH, "appendTopicForTimerDeleteKey")] = False
+    """Whether a note that takes a timed message back names its topic in front of its key: a genuine
+    broker that takes over the directory and has this set looks for both."""
     permission: Annotated[int, setting(PERMISSION, "brokerPermission")] = READ_WRITE
     """Permission of clients on this broker: 2 write, 4 read, 6 both, 0 nothing."""
     region: Annotated[str, setting(REGION, "regionId")] = "DefaultRegion"
@@ -195,9 +200,6 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     memory: it decides which of these limits hold."""
     query_count_max: Annotated[int, setting(COUNT, "maxMsgsNumBatch")] = 64
     """Messages in one answer to a query by key."""
-    recall_key_with_topic: Annotated[bool, setting(SWITCH, "appendTopicForTimerDeleteKey")] = False
-    """Whether a note that takes a timed message back names its topic in front of its key: a genuine
-    broker that takes over the directory and has this set looks for both."""
     save_interval: Annotated[int, setting(MILLIS, "flushConsumerOffsetInterval")] = 5_000
     """How often the groups' progress is saved."""
     register_interval: Annotated[int, setting(REGISTER_INTERVAL, "registerNameServerPeriod")] = (
@@ -310,8 +312,6 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     tls_properties: Annotated[Path | None, static(PATH, "tls.config.file")] = None
     """A `tls.properties` of Apache RocketMQ: it wins over this file, and without a mode in it
     `permissive` holds."""
-    server_side_reset: Annotated[bool, setting(SWITCH, "useServerSideResetOffset")] = True
-    """Whether this broker moves a group's offsets itself; else it tells the members to."""
     ha_port: Annotated[int, static(PORT_NUMBER, "haListenPort")] = 0
     """Port on which replicas get the log, by TLS where clients need it (Apache's replicas cannot);
     0 takes the one above `port`."""

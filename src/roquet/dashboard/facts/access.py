@@ -18,10 +18,11 @@ from roquet.model.access import (
     Resource,
     UserStatus,
 )
-from roquet.model.errors import CallError, UsageError
+from roquet.model.errors import CallError, CallRefused, UsageError
 from roquet.rules.access.decision import AccessRequest, decide, not_found
 from roquet.rules.access.patterns import is_source, parse_pattern
 from roquet.wire.calls.access import PolicyEntryInfo
+from roquet.wire.codes import ResponseCode
 
 FORM: Final = "one resource such as Topic:orders, Group:billing or Cluster:DefaultCluster"
 
@@ -96,6 +97,15 @@ async def overview(admin: AdminClient) -> AccessFacts:
         differing=[name for name in others if tables[name] != tables[first]],
         silent=silent,
     )
+
+
+def is_switched_off(error: CallRefused) -> bool:
+    """Whether a broker refused to list users because it has none: access control is off.
+
+    Apache's brokers without a store of users have the same code for every error, and a text.
+    """
+    is_unknown = error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    return is_unknown or "MetadataProvider is not configured" in (error.remark or "")
 
 
 async def may(

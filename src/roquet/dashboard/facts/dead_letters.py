@@ -8,13 +8,14 @@ from typing import Final
 
 import msgspec
 
-from roquet.admin import dead_letters, messages
+from roquet.admin import dead_letters, groups, messages
 from roquet.admin.client import AdminClient, without_answers
 from roquet.admin.dead_letters import DeadLetter
 from roquet.admin.group_answers import totals
 from roquet.client.pull import PullConsumer
+from roquet.dashboard.sampling.letter_tally import LetterKind, LetterTallies
 from roquet.model import names
-from roquet.model.errors import UsageError
+from roquet.model.errors import NotFound, UsageError
 from roquet.model.printable_text import quantity
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import SubscriptionGroup
@@ -63,20 +64,28 @@ class LetterRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest dead letters of a group, and counts of them."""
+    """One page of the dead letters of a group, and counts of all of them."""
 
     group: str
     total: int | None
     """None when a broker does not answer."""
     not_resent: int | None
     """Letters after the last ones that were resent all together; None as above."""
+    newer: int
+    """Letters on the pages before this one."""
     letters: Sequence[LetterRow]
     """Newest first, `SHOWN` at most."""
+    next_page: Sequence[str]
+    """Places that the next page ends before; empty on the last one."""
     reasons: Sequence[ReasonCount]
-    """Counts of the letters above, the largest first."""
+    """Counts of all letters, the largest first."""
+    counted: int
+    """Letters in these counts: fewer than all of them while there are too many to read at once."""
 
 
-async def count_letters(admin: AdminClient, groups: Sequence[str]) -> Sequence[DeadLetterGroup]:
+async def count_letters(
+    admin: AdminClient, group_names: Sequence[str]
+) -> Sequence[DeadLetterGroup]:
     """The number of letters of some groups, in their order; a call for each group and broker."""
     brokers = await admin.brokers()
     counted: dict[str, DeadLetterGroup] = {}
@@ -89,41 +98,74 @@ async def count_letters(admin: AdminClient, groups: Sequence[str]) -> Sequence[D
 
     with suppress(TimeoutError):
         async with asyncio.timeout(COUNT_TIMEOUT_S):
-            await asyncio.gather(*map(count, groups))
+            await asyncio.gather(*map(count, group_names))
     late = f"not counted within {COUNT_TIMEOUT_S:.0f} s"
     unknown = (
-        DeadLetterGroup(group=group, total=None, newest_ms=None, fault=late) for group in groups
+        DeadLetterGroup(group=group, total=None, newest_ms=None, fault=late)
+        for group in group_names
     )
     return [counted.get(one.group, one) for one in unknown]
 
 
 async def letters_of(
-    admin: AdminClient, reader: PullConsumer, group: str, limit: int = SHOWN
+    admin: AdminClient,
+    reader: PullConsumer,
+    group: str,
+    tallies: LetterTallies,
+    *,
+    before: Sequence[str] = (),
+    limit: int = SHOWN,
 ) -> GroupLetters:
-    """The newest letters of a group. Raises UsageError for a group without a dead-letter topic."""
-    await _check_group(admin, group)
-    counts, letters, retries_max = await asyncio.gather(
+    """The newest letters of a group, or those before some places, as `next_page` has them.
+
+    Raises UsageError for a place that is none, NotFound for an unknown group.
+    """
+    topic = names.dlq_topic(group)
+    places = dict(_parse_place(topic, place) for place in before)
+    if not await has_letters(admin, group):
+        return GroupLetters(
+            group=group, total=0, not_resent=0, newer=0, letters=(), next_page=(), reasons=(),
+            counted=0,
+        )  # fmt: skip
+    queues = await messages.queues(reader, topic)
+    ends = {queue: places[queue] for queue in queues if queue in places}
+    totals, letters, retries_max = await asyncio.gather(
         dead_letters.counts(reader, group),
-        dead_letters.newest(reader, group, limit),
+        dead_letters.newest(reader, group, limit + 1, ends),
         _retries_max(admin, group),
     )
-    rows = [
-        LetterRow(place=place_of(letter), letter=letter, reason=reason_of(letter, retries_max))
-        for letter in reversed(letters)
-    ]
+    counts = await tallies.of(group).count(reader, group)
+    shown = letters[-limit:][::-1]
+    first = {letter.queue: letter.message.queue_offset for letter in shown}  # the lowest is last
+    next_page = [_place(queue, end) for queue, end in {**ends, **first}.items()]
     return GroupLetters(
         group=group,
-        total=_sum([count.total for count in counts]),
-        not_resent=_sum([count.not_resent for count in counts]),
-        letters=rows,
-        reasons=count_by_reason(rows),
+        total=_sum([count.total for count in totals]),
+        not_resent=_sum([count.not_resent for count in totals]),
+        newer=sum([max(await reader.max_offset(q) - end, 0) for q, end in ends.items()]),
+        letters=[
+            LetterRow(place=place_of(one), letter=one, reason=_reason(one, retries_max))
+            for one in shown
+        ],
+        next_page=next_page if len(letters) > limit else (),
+        reasons=count_by_reason(counts, retries_max),
+        counted=counts.total(),
     )
+
+
+async def has_letters(admin: AdminClient, group: str) -> bool:
+    """Whether a group has a dead-letter topic. Raises NotFound when no broker knows the group."""
+    if await admin.route(names.dlq_topic(group)) is not None:
+        return True
+    await groups.show(admin, group)
+    return False
 
 
 async def chosen(reader: PullConsumer, group: str, places: Sequence[str]) -> list[DeadLetter]:
     """The letters at these places, in their order.
 
-    Raises UsageError for a place that is none, for too many of them, and for letters that are gone.
+    Raises UsageError for a place that is none, and for too many of them; NotFound for letters that
+    are gone.
     """
     if not places:
         raise UsageError("choose at least one dead letter")
@@ -135,7 +177,7 @@ async def chosen(reader: PullConsumer, group: str, places: Sequence[str]) -> lis
         queue, offset = _parse_place(topic, place)
         message = await messages.by_offset(reader, queue, offset)
         if message is None:
-            raise UsageError(f"there is no dead letter {place} of {group} any more")
+            raise NotFound(f"there is no dead letter {place} of {group} any more")
         letters.append(DeadLetter(group=group, queue=queue, message=message))
     return letters
 
@@ -150,25 +192,36 @@ async def export(reader: PullConsumer, group: str) -> AsyncIterator[DeadLetter]:
 
 def place_of(letter: DeadLetter) -> str:
     """A letter's place as BROKER/QUEUE/OFFSET."""
-    return f"{letter.queue.broker_name}/{letter.queue.queue_id}/{letter.message.queue_offset}"
+    return _place(letter.queue, letter.message.queue_offset)
 
 
-def reason_of(letter: DeadLetter, retries_max: int | None) -> str:
+def reason_of(failures: int, retries_max: int | None) -> str:
     """Why a letter was given up, as far as it says; `retries_max` is its group's setting."""
-    failures = letter.message.reconsume_times
     # The first attempt is no retry: a message that was retried 16 times has failed 17 times.
     if retries_max is not None and failures > retries_max:
         return f"failed {quantity(failures, 'time')}, no try was left"
     return f"given up after {quantity(failures, 'failure')}"
 
 
-def count_by_reason(rows: Sequence[LetterRow]) -> Sequence[ReasonCount]:
+def count_by_reason(counts: Counter[LetterKind], retries_max: int | None) -> Sequence[ReasonCount]:
     """Counts of letters by origin, tag and reason, the largest first."""
-    counts = Counter((r.letter.origin_topic, r.letter.message.tag, r.reason) for r in rows)
     return [
-        ReasonCount(origin_topic=topic, tag=tag, reason=reason, letters=count)
-        for (topic, tag, reason), count in counts.most_common()
+        ReasonCount(
+            origin_topic=kind.origin_topic,
+            tag=kind.tag,
+            reason=reason_of(kind.failures, retries_max),
+            letters=count,
+        )
+        for kind, count in counts.most_common()
     ]
+
+
+def _reason(letter: DeadLetter, retries_max: int | None) -> str:
+    return reason_of(letter.message.reconsume_times, retries_max)
+
+
+def _place(queue: MessageQueue, offset: int) -> str:
+    return f"{queue.broker_name}/{queue.queue_id}/{offset}"
 
 
 def _parse_place(topic: str, place: str) -> tuple[MessageQueue, int]:
@@ -182,12 +235,6 @@ def _parse_place(topic: str, place: str) -> tuple[MessageQueue, int]:
 def _sum(counts: Sequence[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
-
-
-async def _check_group(admin: AdminClient, group: str) -> None:
-    topic = names.dlq_topic(names.check_group(group))
-    if await admin.route(topic) is None:
-        raise UsageError(f"group {group!r} has no dead letters")
 
 
 async def _retries_max(admin: AdminClient, group: str) -> int | None:

@@ -12,7 +12,7 @@ from roquet.client.config import ConsumerConfig
 from roquet.client.pull import PullConsumer
 from roquet.client.reading.pull_request import SubscriptionFilter
 from roquet.dashboard.masking import MaskRule, mask_body
-from roquet.model.errors import ConnectFailed, RoquetError, UsageError
+from roquet.model.errors import ConnectFailed, NotFound, RoquetError, UsageError
 from roquet.model.message import StoredMessage
 from roquet.model.names import check_topic
 from roquet.model.queue import MessageQueue, short_text
@@ -214,9 +214,9 @@ async def look_up(
 async def message_at(
     reader: PullConsumer, queue: MessageQueue, offset: int
 ) -> StoredMessage | None:
-    """The message at an offset; None where there is none. Raises UsageError for no known queue."""
+    """The message at an offset; None where there is none. Raises NotFound for no known queue."""
     if queue not in await messages.queues(reader, check_topic(queue.topic)):
-        raise UsageError(f"there is no queue {queue}")
+        raise NotFound(f"there is no queue {queue}")
     return await messages.by_offset(reader, queue, offset)
 
 

@@ -15,7 +15,8 @@ from roquet.dashboard.form_fields import text_of
 from roquet.dashboard.rendering import page
 from roquet.dashboard.request_context import admin_of
 from roquet.model.access import Action, PolicyType, ResourceType, UserStatus, UserType
-from roquet.model.errors import CallRefused, RoquetError, UsageError
+from roquet.model.errors import CallRefused, NotFound, RoquetError, UsageError
+from roquet.model.settings import suggest
 from roquet.wire.call import Call, Reply
 
 QUESTION: Final = ("user", "action", "resource", "source")
@@ -26,11 +27,11 @@ async def overview(request: Request) -> Response:
     """Users, policies, and the answer to a question in the address."""
     admin = admin_of(request)
     facts: AccessFacts | None = None
-    problem = ""
     try:
         facts = await access.overview(admin)
     except CallRefused as error:
-        problem = str(error)
+        if not access.is_switched_off(error):
+            raise
     question = {name: text_of(request.query_params, name) or "" for name in QUESTION}
     answer: AccessAnswer | None = None
     wrong = ""
@@ -56,7 +57,7 @@ async def overview(request: Request) -> Response:
             "user_types": [*UserType],
         },
         facts=facts,
-        problem=problem,
+        is_off=facts is None,
         answer=answer,
         wrong=wrong,
     )
@@ -66,7 +67,7 @@ async def overview(request: Request) -> Response:
 async def save_user(request: Request, form: FormData) -> Response:
     """Create a user, or change its password, type or status; what is left empty stays."""
     name = form_text(form, "user")
-    is_new = form_text(form, "kind", "change") == "create"
+    is_new = _choice(form, "kind", ("create", "change")) == "create"
     password = form.get("password")
     secret = password if isinstance(password, str) and password else None
     if is_new and secret is None:
@@ -79,6 +80,7 @@ async def save_user(request: Request, form: FormData) -> Response:
         user_type=_one_of(user_type, [*UserType]),
         status=_one_of(status, [*UserStatus]),
     )
+    await _check_user(request, name, exists=not is_new)
     return await _change(request, call, f"user {name} {'created' if is_new else 'changed'}")
 
 
@@ -88,6 +90,7 @@ async def delete_user(request: Request, form: FormData) -> Response:
     name = form_text(form, "user")
     if form_text(form, "confirm", "") != name:
         raise UsageError(f"type the name {name!r} to delete the user")
+    await _check_user(request, name)
     return await _change(request, admin_access.delete_user_call(name), f"user {name} deleted")
 
 
@@ -100,9 +103,10 @@ async def save_policy(request: Request, form: FormData) -> Response:
         resource,
         [str(action) for action in form.getlist("actions")],
         form_text(form, "sources", "").replace(",", " ").split(),
-        deny=form_text(form, "decision", "Allow") == "Deny",
+        deny=_choice(form, "decision", ("Allow", "Deny")) == "Deny",
     )
     call = admin_access.policy_call(name, [entry], _policy_type(form), create=False)
+    await _check_user(request, name)
     return await _change(request, call, f"policy of {name} for {resource} saved")
 
 
@@ -111,7 +115,23 @@ async def delete_policy(request: Request, form: FormData) -> Response:
     """Delete the entry of a resource."""
     name, resource = form_text(form, "user"), form_text(form, "resource")
     call = admin_access.delete_policy_call(name, resource, _policy_type(form))
+    await _check_user(request, name)
     return await _change(request, call, f"policy of {name} for {resource} deleted")
+
+
+async def _check_user(request: Request, name: str, *, exists: bool = True) -> None:
+    """Raise NotFound for an unknown user, or UsageError for one that is to be new.
+
+    Brokers delete unknown users with success. One that lists no users to this visitor decides.
+    """
+    try:
+        known = [user.name for user in (await access.overview(admin_of(request))).users]
+    except CallRefused:
+        return
+    if exists and name not in known:
+        raise NotFound(f"there is no user {name!r}{suggest(name, known)}")
+    if name in known and not exists:
+        raise UsageError(f"there is a user {name!r} already")
 
 
 async def _change(request: Request, call: Call[Reply], text: str) -> Response:
@@ -119,6 +139,14 @@ async def _change(request: Request, call: Call[Reply], text: str) -> Response:
     brokers = await admin_access.every_broker(admin)
     names = await admin_access.change(admin, brokers, call)
     return done(request, "/access", f"{text}, on {', '.join(names)}")
+
+
+def _choice(form: FormData, name: str, known: tuple[str, ...]) -> str:
+    """The value of a field without a default. Raises UsageError where nothing is chosen."""
+    value = form_text(form, name, "")
+    if value not in known:
+        raise UsageError(f"choose one for {name}: {' or '.join(known)}")
+    return value
 
 
 def _one_of(text: str, known: list[str]) -> str | None:

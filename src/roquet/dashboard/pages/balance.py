@@ -12,10 +12,11 @@ from starlette.routing import Route
 from roquet.admin import groups
 from roquet.admin.client import AdminClient
 from roquet.admin.group_info import GroupInfo
-from roquet.dashboard.form_fields import text_of
-from roquet.dashboard.rendering import page
-from roquet.dashboard.request_context import admin_of
-from roquet.model.errors import RoquetError, UsageError
+from roquet.dashboard.facts.group_rows import GroupRow, group_row
+from roquet.dashboard.form_fields import list_part, text_of
+from roquet.dashboard.rendering import page, status_of
+from roquet.dashboard.request_context import admin_of, dashboard_of
+from roquet.model.errors import NotFound, RoquetError, UsageError
 from roquet.model.names import is_retry
 from roquet.model.queue import MessageQueue
 from roquet.rules.allocate import (
@@ -117,7 +118,7 @@ async def balance_of(
 ) -> BalanceFacts:
     """The shares that each strategy gives a group's members now, and after a change.
 
-    Raises UsageError for an unknown group, topic or member, and for a group without members.
+    Raises NotFound for an unknown group, topic or member, UsageError for a group without members.
     """
     info = await groups.show(admin, group)
     topics = sorted({queue.topic for queue in info.queues if not is_retry(queue.topic)})
@@ -125,7 +126,7 @@ async def balance_of(
         raise UsageError(f"group {group} has read no topic yet: there is nothing to balance")
     chosen = topic or topics[0]
     if chosen not in topics:
-        raise UsageError(f"group {group} reads no topic {chosen!r}")
+        raise NotFound(f"group {group} reads no topic {chosen!r}")
     return forecast(info, topics, balance_input(info, chosen), leaves, joins=joins)
 
 
@@ -164,7 +165,7 @@ def forecast(
 ) -> BalanceFacts:
     """All strategies, before and after a member leaves or joins."""
     if leaves is not None and leaves not in given.members:
-        raise UsageError(f"{leaves!r} is no member that reads {given.topic}")
+        raise NotFound(f"{leaves!r} is no member that reads {given.topic}")
     after = [member for member in given.members if member != leaves]
     after += [NEWCOMER] if joins else []
     if not after:
@@ -211,6 +212,11 @@ def _forecast(
 JOINS: Final = "+"
 """Value of the field of who leaves that lets a member join instead."""
 
+ORDERS: Final[Mapping[str, Callable[[GroupRow], object]]] = {
+    "members": lambda row: (-(row.members or 0), row.name)
+}
+"""Groups to choose from: those with the most members first."""
+
 CELLS_MAX: Final = 512
 """Queues that the picture shows."""
 
@@ -221,19 +227,29 @@ async def overview(request: Request) -> Response:
     group, topic = text_of(query, "group"), text_of(query, "topic")
     change = text_of(query, "change")
     facts: BalanceFacts | None = None
-    problem = ""
+    problem, status = "", 200
     if group is not None:
         leaves = None if change in (None, JOINS) else change
         try:
             facts = await balance_of(admin, group, topic, leaves, joins=change == JOINS)
         except RoquetError as error:
-            problem = str(error)
+            problem, status = str(error), status_of(error)
+    names, unlisted = list[str](), ""
+    try:
+        names = await groups.list_names(admin)
+    except RoquetError as error:  # a visitor may see some group, and not the list of all
+        unlisted = str(error)
+    sample = dashboard_of(request).sampler.latest
+    known = sample.groups if sample else {}
+    rows = [group_row(name, known.get(name)) for name in names]
     return page(
         request,
         "balance.html",
-        status=400 if problem else 200,
+        status=status,
         only_html={
-            "groups": await groups.list_names(admin),
+            "groups": names,
+            "unlisted": unlisted,
+            "choices": list_part(rows, query, lambda row: row.name, ORDERS),
             "group": group or "",
             "change": change or "",
             "joins": JOINS,

@@ -14,11 +14,12 @@ from roquet.admin.brokers import BrokerStatus
 from roquet.admin.client import AdminClient
 from roquet.broker.settings.apache_settings import unused_settings
 from roquet.broker.settings.definitions import FIXED, OWN_NAMES, SETTINGS
+from roquet.broker.settings.reference import group_of, meanings, reported_default
 from roquet.dashboard.changes import change, done, form_text, shown_value
 from roquet.dashboard.rendering import confirmation, page
 from roquet.dashboard.request_context import admin_of
 from roquet.dashboard.sampling.sampler import rate_of
-from roquet.model.errors import RoquetError, UsageError
+from roquet.model.errors import NotFound, RoquetError
 from roquet.model.settings import suggest
 
 
@@ -27,23 +28,57 @@ class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
 
     key: str
     value: str
-    may_change: bool | None
+    may_change: bool | None = None
     """Whether it can change while the broker runs; None for a broker that does not say."""
+    name: str = ""
+    """Roquet's own name; as the next ones, empty for settings of Apache's broker."""
+    group: str = ""
+    """Title of its group in the reference of settings."""
+    meaning: str = ""
+    default: str | None = None
+    """The default, as the broker would report it; None where it is not known."""
+    is_changed: bool = False
+    """Whether the value differs from the default."""
 
 
-def setting_rows(values: Mapping[str, str], query: str = "") -> list[SettingRow]:
-    """Settings as a broker reports them, whose keys contain a text in any case.
+def setting_rows(
+    values: Mapping[str, str], query: str = "", *, changed_only: bool = False
+) -> list[SettingRow]:
+    """Settings as a broker reports them, by group, that have a text in their name or meaning.
 
     Those of Apache's that have no effect on Roquet's broker are left out.
     """
-    is_ours = reports_own_settings(values)
+    if not reports_own_settings(values):
+        rows = [SettingRow(key=key, value=shown_value(key, text)) for key, text in values.items()]
+    else:
+        order = {name: number for number, name in enumerate(SETTINGS)}
+        rows = [_own_row(key, text) for key, text in values.items() if key not in unused_settings()]
+        rows.sort(key=lambda row: (order.get(row.name, len(order)), row.key))
+    part = query.lower()
     return [
-        SettingRow(
-            key=key, value=shown_value(key, value), may_change=_may_change(key) if is_ours else None
-        )
-        for key, value in values.items()
-        if query.lower() in key.lower() and not (is_ours and key in unused_settings())
+        row
+        for row in rows
+        if part in f"{row.key}\n{row.name}\n{row.meaning}".lower()
+        and (row.is_changed or not changed_only)
     ]
+
+
+def _own_row(key: str, value: str) -> SettingRow:
+    """A setting of Roquet's broker; keys that confirm a fixed value are a group of their own."""
+    name = OWN_NAMES.get(key, key)
+    if name not in SETTINGS:
+        return SettingRow(key=key, value=value, may_change=False, group="Fixed values")
+    default = reported_default(key)
+    return SettingRow(
+        key=key,
+        value=shown_value(key, value),
+        may_change=_may_change(key),
+        name=name,
+        group=group_of()[name],
+        meaning=meanings().get(name, ""),
+        default=default,
+        is_changed=value != default,
+    )
 
 
 def reports_own_settings(values: Mapping[str, str]) -> bool:
@@ -122,6 +157,7 @@ async def list_brokers(request: Request) -> Response:
 async def show_broker(request: Request) -> Response:
     """One broker: its settings, its statistics, its replicas."""
     name, query = request.path_params["name"], request.query_params.get("q", "").strip()
+    is_changed = request.query_params.get("changed") == "1"
     admin = admin_of(request)
     found = await _statuses(admin, name)
     problems = [f"{name}#{b.broker_id} does not answer: {b.fault}" for b in found if b.fault]
@@ -137,10 +173,10 @@ async def show_broker(request: Request) -> Response:
         broker=name,
         rows=[broker_row(broker) for broker in found],
         info={f"{b.broker}#{b.broker_id}": b.info for b in found if b.info},
-        settings=setting_rows(values, query),
+        settings=setting_rows(values, query, changed_only=is_changed),
         replicas=shown,
         problems=[*problems, *replicas.problems(shown), *([problem] if problem else [])],
-        only_html={"query": query},
+        only_html={"query": query, "changed_only": is_changed, "has_settings": bool(values)},
     )
 
 
@@ -177,12 +213,12 @@ def broker_path(name: str) -> str:
 
 
 def _check_known(broker: str, key: str, values: dict[str, str]) -> None:
-    """Raise UsageError for a setting that a broker does not report.
+    """Raise NotFound for a setting that a broker does not report.
 
     Apache's brokers would accept it, and change nothing.
     """
     if key not in values:
-        raise UsageError(f"{broker} has no setting {key!r}{suggest(key, [*values])}")
+        raise NotFound(f"{broker} has no setting {key!r}{suggest(key, [*values])}")
 
 
 async def _statuses(admin: AdminClient, name: str) -> list[BrokerStatus]:
@@ -190,7 +226,7 @@ async def _statuses(admin: AdminClient, name: str) -> list[BrokerStatus]:
     found = [broker for broker in every if broker.broker == name]
     if not found:
         hint = suggest(name, [broker.broker for broker in every])
-        raise UsageError(f"there is no broker {name!r}{hint}")
+        raise NotFound(f"there is no broker {name!r}{hint}")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
+from urllib.parse import quote, urlencode
 
 import msgspec
 from starlette.datastructures import FormData
@@ -22,18 +23,29 @@ from roquet.dashboard.rendering import page
 from roquet.dashboard.request_context import (
     admin_of,
     dashboard_of,
+    group_in_path,
     open_letter_reader,
     open_producer,
     visitor_of,
 )
 from roquet.model.errors import RoquetError
-from roquet.model.names import check_group
 from roquet.model.printable_text import quantity
 
 ORDERS: Final[Mapping[str, Callable[[str], str]]] = {"name": str}
 
 PLACE_FIELD: Final = "letter"
 """Field of a form that names a chosen letter, once for each."""
+
+
+BEFORE_FIELD: Final = "before"
+"""Field of an address that names the place before which a queue's letters are shown."""
+
+QUEUES_MAX: Final = 1_000
+"""Places in an address; a dead-letter topic has a queue on each broker."""
+
+
+REASONS_MAX: Final = 50
+"""Kinds of letters in the table of counts; tags may be many."""
 
 
 class ShownLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,24 +72,32 @@ async def list_groups(request: Request) -> Response:
 
 
 async def show_group(request: Request) -> Response:
-    """The newest dead letters of a group, and counts by reason."""
-    group = check_group(request.path_params["group"])
+    """One page of the dead letters of a group, and counts of all by reason."""
+    group = group_in_path(request)
+    before = request.query_params.getlist(BEFORE_FIELD)[:QUEUES_MAX]
+    tallies = dashboard_of(request).letter_tallies
     async with open_letter_reader(request) as reader:
-        found = await dead_letters.letters_of(admin_of(request), reader, group)
+        found = await dead_letters.letters_of(
+            admin_of(request), reader, group, tallies, before=before
+        )
     return page(
         request,
         "letters.html",
         group=group,
         total=found.total,
         not_resent=found.not_resent,
+        newer=found.newer,
         reasons=found.reasons,
+        counted=found.counted,
         letters=_shown(request, found.letters),
+        next_page=urlencode([(BEFORE_FIELD, place) for place in found.next_page]),
+        only_html={"reasons_max": REASONS_MAX},
     )
 
 
 async def preview_resend(request: Request) -> Response:
     """The chosen letters, and the topics to which they would be sent."""
-    group = check_group(request.path_params["group"])
+    group = group_in_path(request)
     places = request.query_params.getlist(PLACE_FIELD)
     async with open_letter_reader(request) as reader:
         letters = await dead_letters.chosen(reader, group, places)
@@ -98,19 +118,21 @@ async def preview_resend(request: Request) -> Response:
 @change("dead-letters.resend")
 async def resend(request: Request, form: FormData) -> Response:
     """Send the chosen letters again to the topics that they came from."""
-    group = check_group(request.path_params["group"])
+    group = group_in_path(request)
     places = [str(place) for place in form.getlist(PLACE_FIELD)]
     async with open_letter_reader(request) as reader:
         letters = await dead_letters.chosen(reader, group, places)
     async with open_producer(request) as producer:
         await admin_letters.resend(producer, letters, lambda _: None)
     count = quantity(len(letters), "message")
-    return done(request, f"/dead-letters/{group}", f"{count} sent again; the dead letters stay")
+    path = f"/dead-letters/{quote(group, safe='')}"
+    return done(request, path, f"{count} sent again; the dead letters stay")
 
 
 async def export(request: Request) -> Response:
     """All letters of a group as JSON lines; the last line says whether they are complete."""
-    group = check_group(request.path_params["group"])
+    group = group_in_path(request)
+    await dead_letters.has_letters(admin_of(request), group)
     dashboard = dashboard_of(request)
     rules, user = dashboard.settings.mask_rules, visitor_of(request).user
 
@@ -155,8 +177,8 @@ def _shown(request: Request, rows: Sequence[LetterRow]) -> Sequence[ShownLetter]
 
 ROUTES = [
     Route("/dead-letters", list_groups),
-    Route("/dead-letters/{group}", show_group),
-    Route("/dead-letters/{group}/export", export),
-    Route("/dead-letters/{group}/resend", preview_resend, methods=["GET"]),
-    Route("/dead-letters/{group}/resend", resend, methods=["POST"]),
+    Route("/dead-letters/{name}", show_group),
+    Route("/dead-letters/{name}/export", export),
+    Route("/dead-letters/{name}/resend", preview_resend, methods=["GET"]),
+    Route("/dead-letters/{name}/resend", resend, methods=["POST"]),
 ]

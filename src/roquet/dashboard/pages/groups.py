@@ -25,9 +25,12 @@ from roquet.dashboard.facts.group_rows import (
 )
 from roquet.dashboard.form_fields import list_part, utc_time
 from roquet.dashboard.rendering import confirmation, page
-from roquet.dashboard.request_context import admin_of, dashboard_of
+from roquet.dashboard.request_context import admin_of, dashboard_of, group_in_path
 from roquet.model.errors import UsageError
 from roquet.model.printable_text import quantity
+
+AT_TIME = "time"
+"""Value of a form's field that says to reset a group to the time in another field."""
 
 STATES: dict[str, Callable[[GroupRow], bool]] = {
     "all": lambda _row: True,
@@ -71,7 +74,7 @@ async def list_groups(request: Request) -> Response:
 
 async def show_group(request: Request) -> Response:
     """One group: queues, owners over time, members."""
-    name = request.path_params["name"]
+    name = group_in_path(request)
     info = await groups.show(admin_of(request), name)
     dashboard = dashboard_of(request)
     history, now_ms = dashboard.sampler.history(name), dashboard.clock.now_ms()
@@ -105,7 +108,7 @@ async def create_group(request: Request, form: FormData) -> Response:
 @change("group.update")
 async def update_group(request: Request, form: FormData) -> Response:
     """Change a group's retries, or whether it may consume."""
-    name, changes = request.path_params["name"], {}
+    name, changes = group_in_path(request), {}
     if retries := form_text(form, "retries", ""):
         if not retries.isascii() or not retries.isdecimal() or int(retries[:9]) > 1_000:
             raise UsageError(f"retries {retries!r}: from 0 to 1000 are possible")
@@ -121,7 +124,7 @@ async def update_group(request: Request, form: FormData) -> Response:
 
 async def preview_reset(request: Request) -> Response:
     """Preview of a reset: where it would move the group in each queue."""
-    name, params = request.path_params["name"], request.query_params
+    name, params = group_in_path(request), request.query_params
     resets = await _planned(request, params)
     words = _target_words(params)
     lines = [
@@ -142,8 +145,7 @@ async def preview_reset(request: Request) -> Response:
 @change("group.reset")
 async def reset_group(request: Request, form: FormData) -> Response:
     """Move a group's offsets."""
-    name = request.path_params["name"]
-    await groups.show(admin_of(request), name)
+    name = group_in_path(request)
     resets = await _planned(request, form)
     await offset_reset.reset(admin_of(request), name, resets)
     again, skipped = sum(r.redelivered for r in resets), sum(r.skipped for r in resets)
@@ -153,7 +155,7 @@ async def reset_group(request: Request, form: FormData) -> Response:
 
 async def preview_delete(request: Request) -> Response:
     """Preview of a deletion: everything that goes with a group."""
-    name = request.path_params["name"]
+    name = group_in_path(request)
     info = await groups.show(admin_of(request), name)
     lines = [
         f"its progress in {quantity(len(info.queues), 'queue')} on all brokers",
@@ -177,7 +179,7 @@ async def preview_delete(request: Request) -> Response:
 @change("group.delete")
 async def delete_group(request: Request, form: FormData) -> Response:
     """Delete a group whose name was typed and that has no members."""
-    name = request.path_params["name"]
+    name = group_in_path(request)
     if form_text(form, "typed_name", "") != name:
         raise UsageError(f"type the name of the group, {name}, to delete it")
     info = await groups.show(admin_of(request), name)
@@ -194,17 +196,22 @@ def group_path(name: str) -> str:
 async def _planned(request: Request, fields: QueryParams | FormData) -> list[QueueReset]:
     topic = str(fields.get("topic") or "")
     if not topic:
-        raise UsageError("topic is missing")
+        raise UsageError("choose the topic in which the group is to be reset")
     only = [_queue(str(text)) for text in fields.getlist("queue") if text]
-    name = request.path_params["name"]
-    return await offset_reset.plan(admin_of(request), name, topic, _target(fields), only)
+    name, target = group_in_path(request), _target(fields)
+    await groups.show(admin_of(request), name)  # the reset of an unknown group would create it
+    return await offset_reset.plan(admin_of(request), name, topic, target, only)
 
 
 def _target(fields: QueryParams | FormData) -> ResetTarget:
-    to = str(fields.get("to") or "")
+    to, at = str(fields.get("to") or ""), str(fields.get("at") or "")
     if to in {edge.value for edge in QueueEdge}:
         return QueueEdge(to)
-    return utc_time(str(fields.get("at") or ""), "at")
+    if to != AT_TIME:
+        raise UsageError("choose where the group goes on: at its beginning, end or a time")
+    if not at:
+        raise UsageError("choose the time at which the group goes on, or its beginning or end")
+    return utc_time(at, "at")
 
 
 def _target_words(fields: QueryParams) -> str:

@@ -30,6 +30,8 @@ async def show_form(request: Request) -> Response:
     fields = dict.fromkeys(("topic", "tag", "keys", "order_key", "properties", "body"), "")
     fields |= {"topic": text_of(query, "topic") or "", "notation": "text"}
     note = ""
+    if fields["topic"]:
+        await admin_of(request).known_route(fields["topic"])
     if text_of(query, "broker") is not None:
         found = await stored_message(request)
         masked = mask_body(dashboard_of(request).settings.mask_rules, found)

@@ -178,8 +178,8 @@ async def tail(request: Request) -> Response:
     fields = {name: text_of(request.query_params, name) or "" for name in FIELDS}
     rate = number_of(request.query_params, "rate", RATE, RATE_MAX)
     if fields["topic"]:
-        check_topic(fields["topic"])
         filter_of(request)
+        await admin_of(request).known_route(fields["topic"])
     return page(
         request,
         "tail.html",

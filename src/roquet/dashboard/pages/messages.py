@@ -16,9 +16,9 @@ from roquet.dashboard.facts.message_rows import BodyForm, body_view, message_row
 from roquet.dashboard.facts.messages import FoundMessages, MessageFilter, TimeRange
 from roquet.dashboard.form_fields import number_of, text_of, time_of
 from roquet.dashboard.masking import MaskRule, mask_body
-from roquet.dashboard.rendering import page
+from roquet.dashboard.rendering import page, status_of
 from roquet.dashboard.request_context import admin_of, dashboard_of, open_reader
-from roquet.model.errors import RoquetError, UsageError
+from roquet.model.errors import NotFound, RoquetError, UsageError
 from roquet.model.message import StoredMessage
 from roquet.model.names import SYSTEM_TOPICS, TRACE_TOPIC
 from roquet.model.queue import MessageQueue
@@ -147,16 +147,16 @@ async def search(request: Request) -> Response:
     admin = admin_of(request)
     fields = {name: text_of(request.query_params, name) or "" for name in FIELDS}
     count = number_of(request.query_params, "count", messages.COUNT, messages.COUNT_MAX)
-    found, problem = FoundMessages(messages=()), ""
+    found, problem, status = FoundMessages(messages=()), "", 200
     if fields["topic"] or fields["id"]:
         try:
             found = await _find(request, fields, max(count, 1))
         except RoquetError as error:
-            problem = str(error)
+            problem, status = str(error), status_of(error)
     return page(
         request,
         "messages.html",
-        status=400 if problem else 200,
+        status=status,
         only_html={"topics": await topic_names(admin), "fields": fields, "count": count},
         topic=fields["topic"],
         rows=message_rows(found.messages, _rules(request)),
@@ -237,7 +237,7 @@ async def download(request: Request) -> Response:
 
 
 async def stored_message(request: Request) -> StoredMessage:
-    """The message that an address names by its place. Raises UsageError when it is not there."""
+    """The message that an address names by its place. Raises NotFound when it is not there."""
     query = request.query_params
     topic, broker = text_of(query, "topic"), text_of(query, "broker")
     if topic is None or broker is None:
@@ -247,7 +247,7 @@ async def stored_message(request: Request) -> StoredMessage:
     async with open_reader(request) as reader:
         found = await messages.message_at(reader, queue, offset)
     if found is None:
-        raise UsageError(f"there is no message at offset {offset} of {queue}")
+        raise NotFound(f"there is no message at offset {offset} of {queue}")
     return found
 
 

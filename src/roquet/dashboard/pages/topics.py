@@ -16,7 +16,7 @@ from roquet.dashboard.changes import change, done, form_number, form_text
 from roquet.dashboard.facts.charts import chart
 from roquet.dashboard.form_fields import list_part
 from roquet.dashboard.rendering import confirmation, page
-from roquet.dashboard.request_context import admin_of, dashboard_of, visitor_of
+from roquet.dashboard.request_context import admin_of, dashboard_of, topic_in_path, visitor_of
 from roquet.dashboard.sampling.sampler import TopicSample
 from roquet.model.errors import UsageError
 
@@ -110,7 +110,7 @@ async def list_topics(request: Request) -> Response:
 
 async def show_topic(request: Request) -> Response:
     """One topic with its queues and groups."""
-    name = request.path_params["name"]
+    name = topic_in_path(request)
     dashboard = dashboard_of(request)
     info = await topics.show(admin_of(request), name)
     sample, totals = dashboard.sampler.latest, dashboard.sampler.totals
@@ -160,7 +160,7 @@ async def create_topic(request: Request, form: FormData) -> Response:
 
 async def preview_update(request: Request) -> Response:
     """Preview of a change of settings."""
-    name, settings = request.path_params["name"], _settings(request.query_params)
+    name, settings = topic_in_path(request), _settings(request.query_params)
     info = await topics.show(admin_of(request), name)
     planned = topic_preview.TopicChange(info, settings, [p.broker for p in info.places])
     return confirmation(
@@ -176,14 +176,14 @@ async def preview_update(request: Request) -> Response:
 @change("topic.update")
 async def update_topic(request: Request, form: FormData) -> Response:
     """Change permission or numbers of queues on all of a topic's brokers."""
-    name = request.path_params["name"]
+    name = topic_in_path(request)
     brokers = await topics.update(admin_of(request), name, _settings(form))
     return done(request, topic_path(name), f"changed on {', '.join(brokers)}")
 
 
 async def preview_resize(request: Request) -> Response:
     """Preview of a resize."""
-    name, admin = request.path_params["name"], admin_of(request)
+    name, admin = topic_in_path(request), admin_of(request)
     count = _count(request.query_params, "queues")
     if count is None:
         raise UsageError("queues is missing")
@@ -203,7 +203,7 @@ async def preview_resize(request: Request) -> Response:
 @change("topic.resize")
 async def resize_topic(request: Request, form: FormData) -> Response:
     """Begin to resize a topic; its page shows how far it is."""
-    name, count = request.path_params["name"], form_number(form, "queues")
+    name, count = topic_in_path(request), form_number(form, "queues")
     resizing.check_queue_count(count)
     admin = admin_of(request)
     await admin.known_route(name)
@@ -213,7 +213,7 @@ async def resize_topic(request: Request, form: FormData) -> Response:
 
 async def preview_delete(request: Request) -> Response:
     """Preview of a deletion: everything that goes with a topic."""
-    info = await topics.show(admin_of(request), request.path_params["name"])
+    info = await topics.show(admin_of(request), topic_in_path(request))
     return confirmation(
         request,
         f"Delete topic {info.name}",
@@ -227,7 +227,7 @@ async def preview_delete(request: Request) -> Response:
 @change("topic.delete")
 async def delete_topic(request: Request, form: FormData) -> Response:
     """Delete a topic whose name was typed."""
-    name = request.path_params["name"]
+    name = topic_in_path(request)
     if form_text(form, "typed_name", "") != name:
         raise UsageError(f"type the name of the topic, {name}, to delete it")
     await topics.delete(admin_of(request), name)

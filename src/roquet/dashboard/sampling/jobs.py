@@ -64,6 +64,8 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     tables: Sequence[str]
     jobs: Sequence[JobRow]
+    unfilled: Sequence[str] = ()
+    """Tables that no job has written notes of."""
     problems: Sequence[str] = ()
     """Tables whose notes cannot be read, with the reason."""
 
@@ -85,6 +87,7 @@ async def read_jobs(source: JobSource, tables: Sequence[str]) -> JobFacts:
     return JobFacts(
         tables=tables,
         jobs=sorted(rows, key=lambda row: (not row.alert, row.table, row.topic)),
+        unfilled=[table for table, rows in zip(tables, outcomes, strict=True) if not rows],
         problems=[outcome for outcome in outcomes if isinstance(outcome, str)],
     )
 

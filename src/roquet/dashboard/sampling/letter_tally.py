@@ -1,0 +1,86 @@
+"""Letter tally: counts of all dead letters of a group by kind, kept so that each is read once."""
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+import msgspec
+
+from roquet.admin import dead_letters, messages
+from roquet.admin.dead_letters import DeadLetter
+from roquet.client.pull import PullConsumer
+from roquet.model import names
+from roquet.model.queue import MessageQueue
+
+COUNT_TIMEOUT_S: Final = 3.0
+"""Time in which the letters of a group are read for one page."""
+
+TALLIES_MAX: Final = 64
+"""Groups whose counts are kept."""
+
+
+class LetterKind(NamedTuple):
+    """Fields of a dead letter by which letters are counted."""
+
+    origin_topic: str | None
+    tag: str | None
+    failures: int
+
+
+class QueueTally(msgspec.Struct):
+    """Counts of the letters in the half-open offset range [begin, end) of a queue."""
+
+    begin: int
+    end: int
+    counts: Counter[LetterKind]
+
+
+class LetterTally:
+    """Counts of all dead letters of a group by kind; reads each letter once."""
+
+    def __init__(self) -> None:
+        self._queues: dict[MessageQueue, QueueTally] = {}
+        self._lock = asyncio.Lock()
+
+    async def count(self, reader: PullConsumer, group: str) -> Counter[LetterKind]:
+        """The counts after those letters are added that came since the last time.
+
+        Some are missing when there are more than can be read in `COUNT_TIMEOUT_S`; the next call
+        goes on there.
+        """
+        async with self._lock:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(COUNT_TIMEOUT_S):
+                    for queue in await messages.queues(reader, names.dlq_topic(group)):
+                        await self._count_queue(reader, group, queue)
+            return sum((one.counts for one in self._queues.values()), Counter[LetterKind]())
+
+    async def _count_queue(self, reader: PullConsumer, group: str, queue: MessageQueue) -> None:
+        begin, end = await reader.min_offset(queue), await reader.max_offset(queue)
+        known = self._queues.get(queue)
+        if known is None or known.begin != begin or known.end > end:  # retention, or a new topic
+            known = self._queues[queue] = QueueTally(begin, begin, Counter())
+        async for letter in dead_letters.read_range(reader, group, queue, known.end, end):
+            known.counts[kind_of(letter)] += 1
+            known.end = letter.message.queue_offset + 1
+
+
+class LetterTallies:
+    """The tally of each group whose dead letters were looked at; of many the newest."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[str, LetterTally] = {}
+
+    def of(self, group: str) -> LetterTally:
+        """The tally of a group; an empty one for the first time."""
+        tally = self._tallies.pop(group, None) or LetterTally()
+        self._tallies[group] = tally
+        while len(self._tallies) > TALLIES_MAX:
+            del self._tallies[next(iter(self._tallies))]
+        return tally
+
+
+def kind_of(letter: DeadLetter) -> LetterKind:
+    """The kind that a letter is counted in."""
+    return LetterKind(letter.origin_topic, letter.message.tag, letter.message.reconsume_times)
