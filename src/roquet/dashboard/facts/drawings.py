@@ -26,14 +26,12 @@ ROW_HEIGHT: Final = 16
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
-    """A curve in a box: paths of its line and of the area below, and its ends in words."""
+    """A curve in a box: paths of its line and of the area below."""
 
     line: str
     area: str
     width: int
     height: int
-    most: float
-    latest: float
 
 
 class OwnerBar(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,8 +87,6 @@ def curve(values: Sequence[float], *, width: int, height: int) -> Curve | None:
         area=f"{line}L{width} {height}L0 {height}Z",
         width=width,
         height=height,
-        most=most,
-        latest=known[-1],
     )
 
 
