@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
@@ -12,6 +12,7 @@ from roquet.admin import resizing
 from roquet.admin.client import AdminClient
 from roquet.client.config import ClientConfig
 from roquet.dashboard.config import DashboardConfig
+from roquet.dashboard.sampling.jobs import JobSampler, JobSource
 from roquet.dashboard.sampling.letter_tally import LetterTallies
 from roquet.dashboard.sampling.sampler import Sampler
 from roquet.dashboard.security.audit_log import AuditLog
@@ -94,32 +95,6 @@ class Resizes:
             progress.error = type(error).__name__
 
 
-class JobRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A table that a job fills; times are ms since 1970."""
-
-    table: str
-    job: str
-    topic: str
-    commits: int
-    """The number of the last commit."""
-    committed_ms: int
-    looked_ms: int
-    """When the job last looked at its topic."""
-    lag: int
-    """Messages that were not in the table then."""
-    lag_s: float
-    state: str
-    """As `catching up`."""
-    overtaken_s: float | None = None
-    """Seconds until retention may delete messages that are not in the table; None: unknown."""
-    alert: str = ""
-    """Sentence about what is wrong and what to do; empty when nothing is."""
-
-
-JobSource: TypeAlias = Callable[[str], Sequence[JobRow]]
-"""Reads the notes of one table, of which several topics may have one; raises RoquetError."""
-
-
 STREAMS_MAX: Final = 32
 """Live tails at a time: each reads all queues of a topic."""
 
@@ -177,3 +152,5 @@ class Dashboard(msgspec.Struct, frozen=True, kw_only=True):
     letter_tallies: LetterTallies = msgspec.field(default_factory=LetterTallies)
     job_source: JobSource | None = None
     """Reads the notes of archives' tables; None where the packages for that are not installed."""
+    jobs: JobSampler | None = None
+    """Samples of those notes; None without tables, or without the packages."""

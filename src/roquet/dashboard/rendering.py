@@ -163,6 +163,12 @@ NAVIGATION: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Pages of the menu: path and name."""
 
+REFRESH_S: Final = 10
+"""Seconds after which an open page asks for its newest numbers."""
+
+REFRESH_HEADER: Final = "x-refresh"
+"""Header of a request that a page makes on its own."""
+
 
 @cache
 def templates() -> Environment:
@@ -200,7 +206,7 @@ def page(
         plain = msgspec.to_builtins(facts, str_keys=True, enc_hook=_plain)
         body = msgspec.json.encode(without_surrogates(plain))
         return Response(body, status, media_type="application/json")
-    shared = _shared_facts(request)
+    shared = {**_shared_facts(request), "refresh_s": _refresh_s(request, status)}
     html = templates().get_template(template).render({**shared, **(only_html or {}), **facts})
     # A name may hold half of a surrogate pair, which UTF-8 has no bytes for.
     return HTMLResponse(html.encode("utf-8", "replace"), status)
@@ -252,9 +258,16 @@ def _shared_facts(request: Request) -> dict[str, Any]:
         "has_login": dashboard.settings.login,
         "read_only": dashboard.settings.read_only,
         "may": partial(_may, dashboard, visitor.user),
-        "notice": dashboard.sessions.take_notice(visitor.token),
+        "notice": None
+        if REFRESH_HEADER in request.headers  # it is for the page that the visitor asks for
+        else dashboard.sessions.take_notice(visitor.token),
         "now_ms": dashboard.clock.now_ms(),
     }
+
+
+def _refresh_s(request: Request, status: int) -> int:
+    """Seconds between refreshes of a page; 0 for never, as for an error of the visitor."""
+    return REFRESH_S if request.method == "GET" and not 400 <= status < 500 else 0
 
 
 def _may(

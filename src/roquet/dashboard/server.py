@@ -14,7 +14,8 @@ from roquet.admin.client import AdminClient
 from roquet.client.config import ClientConfig
 from roquet.dashboard.app import application
 from roquet.dashboard.config import DashboardConfig
-from roquet.dashboard.dashboard import Dashboard, JobSource, Resizes
+from roquet.dashboard.dashboard import Dashboard, Resizes
+from roquet.dashboard.sampling.jobs import JobSampler, JobSource
 from roquet.dashboard.sampling.sampler import Sampler
 from roquet.dashboard.security.audit_log import AuditLog
 from roquet.dashboard.security.logins import ADDRESS_MAX, TOTAL_MAX, LoginAttempts
@@ -128,6 +129,10 @@ async def open_dashboard(
         stack.push_async_callback(resizes.close)
         sampler = Sampler(admin, period_ms=settings.sample_ms, with_access=settings.login)
         await stack.enter_async_context(_running(sampler.run()))
+        jobs = None
+        if job_source is not None and settings.tables:
+            jobs = JobSampler(job_source, settings.tables, client.clock)
+            await stack.enter_async_context(_running(jobs.run()))
         yield Dashboard(
             settings=settings,
             clock=client.clock,
@@ -142,6 +147,7 @@ async def open_dashboard(
             audit=audit,
             resizes=resizes,
             job_source=job_source,
+            jobs=jobs,
         )
 
 

@@ -67,6 +67,16 @@ def may_change(
     return by_policies(acl, request, "").is_allowed
 
 
+def may_see(tables: AccessTables | None, user: str | None, kind: str, name: str) -> bool:
+    """Whether a user may get facts of a topic or a group, or consume from it."""
+    return any(may_change(tables, user, action, kind, name) for action in ("get", "sub"))
+
+
+def may_see_cluster(tables: AccessTables | None, user: str | None) -> bool:
+    """Whether a user may get facts of the whole cluster."""
+    return may_change(tables, user, "get", "cluster")
+
+
 def _allows(entry: PolicyEntry, action: Action, kind: ResourceType) -> bool:
     return (
         entry.decision is AccessDecision.ALLOW

@@ -21,7 +21,7 @@ from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
 from roquet.client.reading.message import ReceivedMessage
 from roquet.dashboard.config import DashboardConfig
-from roquet.dashboard.dashboard import JobRow
+from roquet.dashboard.sampling.jobs import JobRow
 from roquet.dashboard.server import serve_dashboard
 from roquet.testing.cluster import Cluster, cluster
 

@@ -1,13 +1,9 @@
-from collections.abc import Sequence
-
 import pytest
 from msgspec.structs import replace
 from tests.dashboard.conftest import browse, open_site
 from tests.dashboard.pages.orders_topic import HOSTILE, MARKS
 
-from roquet.dashboard.dashboard import JobRow
-from roquet.dashboard.pages.jobs import read_jobs
-from roquet.model.errors import ConfigError
+from roquet.dashboard.sampling.jobs import JobRow, JobSampler
 
 pytestmark = pytest.mark.virtual_time
 
@@ -59,21 +55,14 @@ def row(table: str, alert: str = "") -> JobRow:
     )
 
 
-async def test_tables_with_an_alert_come_first() -> None:
-    rows = {"a": row("a"), "b": row("b", alert="retention will overtake it")}
-    facts = await read_jobs(lambda table: [rows[table]], ["a", "b"])
-    assert [job.table for job in facts.jobs] == ["b", "a"]
-    assert facts.problems == []
-
-
-async def test_a_table_that_cannot_be_read_is_named_with_the_reason() -> None:
-    def source(table: str) -> Sequence[JobRow]:
-        if table == "gone":
-            raise ConfigError("has no status")
-        if table == "s3://far":
-            raise ImportError("No module named 'deltalake'")
-        return [row(table)]
-
-    facts = await read_jobs(source, ["gone", "s3://far", "a"])
-    assert [job.table for job in facts.jobs] == ["a"]
-    assert facts.problems == ["gone: has no status", "s3://far: No module named 'deltalake'"]
+async def test_the_lag_of_a_job_is_drawn_over_time() -> None:
+    async with open_site({"tables": ("lake/orders",)}) as it:
+        sampler = JobSampler(lambda table: [row(table)], ["lake/orders"], it.clock)
+        dashboard = replace(it.browser.dashboard, jobs=sampler, job_source=lambda _: 1 // 0)
+        for _ in range(2):
+            await sampler.step()
+            await it.clock.sleep(30_000)
+        async with browse(dashboard) as browser:
+            html = await browser.text("/jobs")
+        assert "orders to lake/orders: lag" in html
+        assert 'data-points="[[0,4],[30,4]]"' in html

@@ -9,6 +9,8 @@ from roquet.admin.brokers import BrokerStatus
 from roquet.admin.group_info import GroupInfo, GroupMemberInfo
 from roquet.admin.topics import TopicSettings
 from roquet.dashboard.pages.overview import LISTED_MAX, cluster_problems
+from roquet.dashboard.sampling.jobs import JobRow, JobSampler
+from roquet.dashboard.sampling.role_changes import ClusterEvent
 from roquet.dashboard.sampling.sampler import ClusterSample, Sampler
 
 pytestmark = pytest.mark.virtual_time
@@ -17,12 +19,15 @@ pytestmark = pytest.mark.virtual_time
 async def test_the_overview_says_that_there_are_no_problems(site: Site) -> None:
     await topics.create(site.admin, "orders", TopicSettings())
     for _ in range(2):
+        await site.clock.sleep(1_000)
         await site.browser.dashboard.sampler.step()
     facts = await site.browser.facts("/")
     assert (facts["brokers"], facts["topics"], facts["problems"]) == (2, 1, [])
     html = await site.browser.text("/")
-    assert "There are no problems" in html
-    assert 'aria-label="lag of all groups"' in html
+    assert "no problems" in html
+    assert 'aria-label="Lag of all groups from' in html
+    assert 'aria-label="Messages in and out from' in html
+    assert "First steps" not in html
 
 
 async def test_a_cluster_that_is_away_is_a_problem(site: Site) -> None:
@@ -31,6 +36,52 @@ async def test_a_cluster_that_is_away_is_a_problem(site: Site) -> None:
     await site.browser.dashboard.sampler.step()
     facts = await site.browser.facts("/")
     assert "the newest sample is not whole" in facts["problems"][0]["text"]
+
+
+async def test_an_empty_cluster_says_what_to_do_first(site: Site) -> None:
+    await site.browser.dashboard.sampler.step()
+    html = await site.browser.text("/")
+    assert "roquet topic create orders" in html
+    assert site.namesrv in html
+    for number in range(2):
+        await site.running.stop_broker(number)
+    await site.settle()
+    await site.browser.dashboard.sampler.step()
+    assert "roquet broker --namesrv" in await site.browser.text("/")
+
+
+async def test_the_overview_has_brokers_dead_letters_and_the_last_changes(site: Site) -> None:
+    await site.browser.post("/topics", {"name": "orders", "queues": "1"})
+    sampler = site.browser.dashboard.sampler
+    sampler.events.append(ClusterEvent(at_ms=1, text="b: h:2 is master now", path="/brokers/b"))
+    await sampler.step()
+    facts = await site.browser.facts("/")
+    assert [(line["broker"], line["role"]) for line in facts["broker_lines"]] == [
+        ("broker-a", "master"),
+        ("broker-b", "master"),
+    ]
+    assert [one["text"] for one in facts["changes"]] == [
+        "topic.create orders",
+        "b: h:2 is master now",
+    ]
+    assert (facts["letters"], facts["jobs"], facts["jobs_behind"]) == ([], 0, [])
+    html = await site.browser.text("/")
+    assert "Jobs that are behind" not in html
+
+
+async def test_jobs_that_are_behind_are_named(site: Site) -> None:
+    late = JobRow(
+        table="t", job="archive", topic="orders", commits=1, committed_ms=1, looked_ms=1, lag=4,
+        lag_s=90.0, state="catching up",
+    )  # fmt: skip
+    done = msgspec.structs.replace(late, topic="clicks", state="caught up")
+    jobs = JobSampler(lambda _table: [late, done], ["t"], site.clock)
+    await jobs.step()
+    await site.browser.dashboard.sampler.step()
+    async with browse(msgspec.structs.replace(site.browser.dashboard, jobs=jobs)) as browser:
+        facts = await browser.facts("/")
+        assert (facts["jobs"], [row["topic"] for row in facts["jobs_behind"]]) == (2, ["orders"])
+        assert "1 min 30 s" in await browser.text("/")
 
 
 async def test_before_the_first_sample_the_overview_says_so(site: Site) -> None:

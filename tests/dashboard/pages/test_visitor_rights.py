@@ -100,6 +100,26 @@ async def test_a_visitor_sees_no_form_that_he_may_not_use(bob_logged_in: Site) -
     assert {user.password for user in sample.access.users.values()} == {"******"}
 
 
+async def test_the_overview_of_a_visitor_has_what_he_may_read(bob_logged_in: Site) -> None:
+    browser = bob_logged_in.browser
+    await browser.dashboard.sampler.step()
+    browser.dashboard.audit.begin(
+        at_ms=1, user="root", address="h", action="user.create", details={"user": "mallory"}
+    )
+    facts = await browser.facts("/")
+    assert (facts["sees_cluster"], facts["topics"], facts["groups"]) == (False, 1, 0)
+    assert (facts["broker_lines"], facts["problems"], facts["changes"]) == ([], [], [])
+    assert facts["in_per_s"] is facts["out_per_s"] is None
+    html = await browser.text("/")
+    for hidden in ("salaries", "mallory", "broker-a", "data-points", "First steps"):
+        assert hidden not in html
+    await browser.post("/logout")
+    await browser.post("/login", {"user": "root", "password": "rootsecret"})
+    facts = await browser.facts("/")
+    assert (facts["sees_cluster"], facts["topics"]) == (True, 2)
+    assert [one["text"] for one in facts["changes"]] == ["user.create mallory"]
+
+
 async def test_a_visitor_is_told_what_is_not_known_instead_of_none(bob_logged_in: Site) -> None:
     for path in ("/groups", "/groups/billing", "/brokers", "/balance?group=billing"):
         text = (await bob_logged_in.browser.get(path)).text

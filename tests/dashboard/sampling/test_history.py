@@ -3,11 +3,15 @@ from hypothesis import strategies as st
 
 from roquet.admin.group_info import GroupInfo, GroupQueueInfo
 from roquet.dashboard.sampling.history import (
+    HISTORY_MS,
     QUEUES_MAX,
     SAMPLES_MAX,
     SPANS_MAX,
     UNKNOWN,
+    ClusterHistory,
+    ClusterTotals,
     GroupHistory,
+    growth,
 )
 from roquet.model.queue import MessageQueue
 
@@ -84,3 +88,44 @@ def test_the_newest_lag_of_each_queue_is_the_last_of_its_history(
         history.add(group(lags), now_ms)
     for number, lag in (samples[-1] if samples else {}).items():
         assert history.queue_lags(queue(number))[-1] == lag
+
+
+def test_what_is_older_than_an_hour_is_forgotten() -> None:
+    history = GroupHistory()
+    for now_ms in range(0, 2 * HISTORY_MS, 45_000):
+        history.add(group({0: 1}, ["a"]), now_ms)
+    assert history.times[-1] - history.times[0] == HISTORY_MS
+    assert len(history.lags) == len(history.letters) == len(history.times) == 81
+    assert len(history.queue_lags(queue(0))) == 81
+
+
+def test_the_growth_of_a_count_begins_at_its_first_known_value() -> None:
+    assert growth([UNKNOWN, 3, 5, UNKNOWN, 9]) == 6
+    assert growth([9, 2]) == growth([UNKNOWN]) == growth([]) == 0
+
+
+def totals(in_per_s: float | None) -> ClusterTotals:
+    return ClusterTotals(in_per_s=in_per_s, out_per_s=None, lag=4, dead_letters=1)
+
+
+def test_totals_and_rates_of_topics_end_at_the_same_time() -> None:
+    history = ClusterHistory()
+    history.add(10, totals(5), {"orders": None})
+    history.add(20, totals(None), {"orders": 2, "clicks": 7})
+    history.add(30, totals(6), {"clicks": 8})
+    assert list(history.times) == [10, 20, 30]
+    assert list(history.ins) == [5, UNKNOWN, 6]
+    assert list(history.topic_rates("orders")) == [UNKNOWN, 2, UNKNOWN]
+    assert list(history.topic_rates("clicks")) == [7, 8]
+    history.forget_topics(["clicks"])
+    assert list(history.topic_rates("orders")) == []
+    history.shift(-7)
+    assert list(history.times) == [3, 13, 23]
+
+
+def test_totals_and_rates_of_topics_are_bounded() -> None:
+    history = ClusterHistory()
+    for number in range(SAMPLES_MAX + 5):
+        history.add(number, totals(number), {"orders": number})
+    assert len(history.times) == len(history.outs) == SAMPLES_MAX
+    assert len(history.topic_rates("orders")) == SAMPLES_MAX

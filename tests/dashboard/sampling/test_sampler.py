@@ -1,22 +1,29 @@
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import pytest
 from tests.dashboard.conftest import Site, open_site
 
 from roquet.admin import groups, topics
+from roquet.admin.client import AdminClient
 from roquet.admin.replicas import ReplicaStatus
 from roquet.admin.topics import TopicSettings
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
+from roquet.dashboard.sampling.history import UNKNOWN
+from roquet.dashboard.sampling.role_changes import ClusterEvent
 from roquet.dashboard.sampling.sampler import (
     PAUSE_FACTOR,
+    SampleClock,
     Sampler,
     TopicSample,
     rate_of,
     sample_topics,
 )
-from roquet.model.errors import RoquetError
+from roquet.model.errors import CallTimeout, RoquetError
+from roquet.wire.calls.admin.stats import GetTopicStats
 
 pytestmark = pytest.mark.virtual_time
 
@@ -31,7 +38,7 @@ async def test_a_sample_has_brokers_topics_and_groups(site: Site) -> None:
     assert (set(sample.topics), set(sample.groups)) == ({"orders"}, {"billing"})
     assert sampler.latest is sample
     assert list(sampler.history("billing").lags) == [0]
-    assert list(sampler.rates.lags) == [0]
+    assert list(sampler.totals.lags) == [0]
     await groups.delete(site.admin, "billing")
     await sampler.step()
     assert list(sampler.history("billing").lags) == []
@@ -61,7 +68,7 @@ async def test_a_cluster_that_is_away_is_a_problem_and_no_end(site: Site) -> Non
         await site.running.stop_broker(number)
     sample = await sampler.step()
     assert sample.problems
-    assert len(sampler.rates.times) == 0
+    assert list(sampler.totals.ins) == list(sampler.totals.lags) == [UNKNOWN]
 
 
 async def test_samples_are_made_at_intervals_and_waited_for(site: Site) -> None:
@@ -79,7 +86,8 @@ async def test_samples_are_made_at_intervals_and_waited_for(site: Site) -> None:
 
 def test_the_first_of_three_rates_counts() -> None:
     assert rate_of("12.5 8.0 3.0") == 12.5
-    assert rate_of("?") is rate_of("") is None
+    odd = ("?", "", "-3.0 1 1", "nan 1 1", "inf 1 1")
+    assert [rate_of(text) for text in odd] == [None] * len(odd)
 
 
 async def test_a_sample_that_fails_does_not_end_the_sampler(
@@ -98,7 +106,8 @@ async def test_a_sample_that_fails_does_not_end_the_sampler(
 
 async def sample(it: Site, before: dict[str, TopicSample]) -> TopicSample:
     addresses = await it.admin.brokers()
-    (found,) = [one async for one in sample_topics(it.admin, addresses, ["orders"], before)]
+    clock = SampleClock(it.clock)
+    (found,) = [one async for one in sample_topics(it.admin, addresses, ["orders"], before, clock)]
     return found
 
 
@@ -124,8 +133,87 @@ async def test_a_silent_broker_leaves_no_rate(site: Site) -> None:
     first = await sample(site, {})
     addresses = await site.admin.brokers()
     await site.running.stop_broker(1)
-    parts = sample_topics(site.admin, addresses, ["orders"], {"orders": first})
+    clock = SampleClock(site.clock)
+    parts = sample_topics(site.admin, addresses, ["orders"], {"orders": first}, clock)
     second = await anext(parts)
     with pytest.raises(RoquetError, match="topics are not known whole: broker-b: cannot"):
         await anext(parts)
     assert (second.brokers, second.in_per_s) == (["broker-a"], None)
+
+
+async def test_messages_of_a_broker_that_was_silent_are_no_rate(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await topics.create(site.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
+    await site.settle()
+    async with Producer(site.namesrv, config=ProducerConfig(clock=site.clock)) as producer:
+        for _ in range(20):
+            await producer.send("orders", b"x")
+    ask_each = AdminClient.ask_each
+
+    async def without_b(admin: AdminClient, brokers: Mapping[str, str], call: Any) -> Any:
+        found, failed = await ask_each(admin, brokers, call)
+        if isinstance(call, GetTopicStats):
+            found.pop("broker-b")
+            failed["broker-b"] = CallTimeout("away")
+        return found, failed
+
+    with monkeypatch.context() as silent:
+        silent.setattr(AdminClient, "ask_each", without_b)
+        addresses, clock = await site.admin.brokers(), SampleClock(site.clock)
+        first = await anext(sample_topics(site.admin, addresses, ["orders"], {}, clock))
+    assert (first.brokers, first.end) == (["broker-a", "broker-b"], None)
+    await site.clock.sleep(10_000)
+    second = await sample(site, {"orders": first})
+    assert (second.end, second.in_per_s) == (20, None)
+
+
+class SetClock:
+    """A clock that somebody sets."""
+
+    def __init__(self) -> None:
+        self.monotonic, self.ahead = 0, 1_000_000_000
+
+    def now_ms(self) -> int:
+        return self.monotonic + self.ahead
+
+    def monotonic_ms(self) -> int:
+        return self.monotonic
+
+    async def sleep(self, ms: int) -> None:
+        self.monotonic += ms
+
+
+@pytest.mark.parametrize("jump_ms", [-7_200_000, 7_200_000])
+async def test_a_clock_that_is_set_moves_what_is_remembered(site: Site, jump_ms: int) -> None:
+    clock = SetClock()
+    await topics.create(site.admin, "orders", TopicSettings())
+    await groups.create(site.admin, "billing", {})
+    await site.settle()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(site.admin, "clock", clock)
+        sampler = Sampler(site.admin, period_ms=10_000)
+        await sampler.step()
+        sampler.events.append(ClusterEvent(at_ms=clock.now_ms(), text="x", path="/"))
+        clock.monotonic += 10_000
+        clock.ahead += jump_ms
+        sample = await sampler.step()
+    now_ms = clock.now_ms()
+    assert sample.at_ms == now_ms
+    assert list(sampler.totals.times) == [now_ms - 10_000, now_ms]
+    assert list(sampler.history("billing").times) == [now_ms - 10_000, now_ms]
+    assert [event.at_ms for event in sampler.events] == [now_ms - 10_000]
+    assert sample.topics["orders"].in_per_s == 0
+
+
+def test_the_time_of_a_sample_goes_on_evenly_however_the_clock_is_set() -> None:
+    machine = SetClock()
+    clock = SampleClock(machine)
+    before = clock.now_ms()
+    machine.monotonic += 500
+    machine.ahead += 3_600_000
+    assert clock.now_ms() == before + 500
+    assert (clock.adjust(), clock.adjust()) == (3_600_000, 0)
+    assert clock.now_ms() == machine.now_ms()
+    machine.ahead += 20  # the clock is being adjusted by some ppm
+    assert clock.adjust() == 0

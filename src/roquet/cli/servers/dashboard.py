@@ -18,7 +18,7 @@ from roquet.net.address import check_port
 from roquet.net.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from roquet.dashboard.dashboard import JobRow, JobSource
+    from roquet.dashboard.sampling.jobs import JobRow, JobSource
 
 PORT: Final = 8082
 """The dashboard's port if nothing says another one; Apache RocketMQ's dashboard has it, too."""
@@ -116,7 +116,7 @@ def job_rows(table: str) -> "Sequence[JobRow]":
 
     An object store is asked with the credentials of the environment.
     """
-    from roquet.dashboard.dashboard import JobRow
+    from roquet.dashboard.sampling.jobs import JobRow
     from roquet.lake.lag.table_lag import table_lag
     from roquet.lake.status import read_statuses
 

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from roquet.dashboard.facts.charts import Tick, time_ticks
 from roquet.dashboard.sampling.history import OwnerSpan
 from roquet.model.names import is_retry
 from roquet.model.queue import MessageQueue
@@ -25,14 +26,12 @@ ROW_HEIGHT: Final = 16
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
-    """A curve in a box: paths of its line and of the area below, and its ends in words."""
+    """A curve in a box: paths of its line and of the area below."""
 
     line: str
     area: str
     width: int
     height: int
-    most: float
-    latest: float
 
 
 class OwnerBar(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +61,8 @@ class OwnerPicture(msgspec.Struct, frozen=True, kw_only=True):
     bars: Sequence[OwnerBar]
     legend: Sequence[tuple[str, str]]
     """Owner and its colour."""
+    ticks: Sequence[Tick]
+    """Times, at per cent of the time between both ends."""
     start_ms: int
     end_ms: int
     left_out: int
@@ -86,8 +87,6 @@ def curve(values: Sequence[float], *, width: int, height: int) -> Curve | None:
         area=f"{line}L{width} {height}L0 {height}Z",
         width=width,
         height=height,
-        most=most,
-        latest=known[-1],
     )
 
 
@@ -121,6 +120,7 @@ def owner_picture(spans: Sequence[OwnerSpan]) -> OwnerPicture | None:
         rows=[OwnerRow(name=_label(q), y=n * ROW_HEIGHT + 12) for q, n in rows.items()],
         bars=bars,
         legend=[(owner, colours[owner]) for owner in owners],
+        ticks=time_ticks(start_ms, end_ms),
         start_ms=start_ms,
         end_ms=end_ms,
         left_out=len(queues) - len(rows),

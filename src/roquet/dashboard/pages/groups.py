@@ -13,7 +13,8 @@ from roquet.admin import groups, offset_reset
 from roquet.admin.client import fault_lines
 from roquet.admin.offset_reset import QueueEdge, QueueReset, ResetTarget
 from roquet.dashboard.changes import change, done, form_number, form_text
-from roquet.dashboard.facts.drawings import curve, owner_picture
+from roquet.dashboard.facts.charts import chart
+from roquet.dashboard.facts.drawings import owner_picture
 from roquet.dashboard.facts.group_rows import (
     GroupRow,
     group_row,
@@ -85,8 +86,7 @@ async def show_group(request: Request) -> Response:
         queues=queue_rows(info, history, now_ms),
         only_html={
             "topics": lag_by_topic(info.queues),
-            "lag_curve": curve(history.lags, width=760, height=90),
-            "since_ms": history.times[0] if history.times else None,
+            "lag_chart": chart(history.times, {"lag": history.lags}, unit="number"),
             "owners": owner_picture(history.spans),
         },
     )

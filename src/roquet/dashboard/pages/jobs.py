@@ -1,66 +1,48 @@
 """Jobs: how far archives are, and which retention will overtake."""
 
-import asyncio
-from collections.abc import Sequence
-from functools import partial
-from typing import Final
-
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from roquet.client.connection.threads import run_in_thread
-from roquet.dashboard.dashboard import JobRow, JobSource
+from roquet.dashboard.dashboard import Dashboard
+from roquet.dashboard.facts.charts import Chart, chart
 from roquet.dashboard.rendering import page
 from roquet.dashboard.request_context import dashboard_of
-from roquet.model.errors import RoquetError
+from roquet.dashboard.sampling.jobs import JobFacts, read_jobs
 
-READ_TIMEOUT_S: Final = 8.0
-"""Time in which the notes of all tables are read; an object store may be far away."""
-
-
-class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The tables that the dashboard was started with."""
-
-    tables: Sequence[str]
-    jobs: Sequence[JobRow]
-    unfilled: Sequence[str] = ()
-    """Tables that no job has written notes of."""
-    problems: Sequence[str] = ()
-    """Tables whose notes cannot be read, with the reason."""
-
-
-async def read_jobs(source: JobSource, tables: Sequence[str]) -> JobFacts:
-    """The jobs of some tables; each is read in a thread, all at a time."""
-
-    async def read(table: str) -> Sequence[JobRow] | str:
-        try:
-            async with asyncio.timeout(READ_TIMEOUT_S):
-                return await run_in_thread(partial(source, table), "roquet-jobs")
-        except TimeoutError:
-            return f"{table}: not read within {READ_TIMEOUT_S:.0f} s"
-        except (RoquetError, OSError, ImportError) as error:
-            return f"{table}: {error}"
-
-    outcomes = await asyncio.gather(*map(read, tables))
-    rows = [row for outcome in outcomes if not isinstance(outcome, str) for row in outcome]
-    return JobFacts(
-        tables=tables,
-        jobs=sorted(rows, key=lambda row: (not row.alert, row.table, row.topic)),
-        unfilled=[table for table, rows in zip(tables, outcomes, strict=True) if not rows],
-        problems=[outcome for outcome in outcomes if isinstance(outcome, str)],
-    )
+CHARTS_MAX = 8
+"""Jobs whose lag is drawn over time, those with an alert first."""
 
 
 async def overview(request: Request) -> Response:
     """The tables that the dashboard was started with."""
     dashboard = dashboard_of(request)
-    tables, source = dashboard.settings.tables, dashboard.job_source
-    facts = JobFacts(tables=tables, jobs=())
-    if source is not None and tables:
-        facts = await read_jobs(source, tables)
-    return page(request, "jobs.html", facts=facts, can_read=source is not None)
+    tables, source, sampler = dashboard.settings.tables, dashboard.job_source, dashboard.jobs
+    facts = sampler.latest if sampler is not None else None
+    if facts is None:
+        facts = JobFacts(tables=tables, jobs=())
+        if source is not None and tables:
+            facts = await read_jobs(source, tables)
+    return page(
+        request,
+        "jobs.html",
+        facts=facts,
+        can_read=source is not None,
+        only_html={"charts": _charts(dashboard, facts)},
+    )
+
+
+def _charts(dashboard: Dashboard, facts: JobFacts) -> list[tuple[str, Chart]]:
+    """The lag of each job over the last hour, with its title."""
+    if dashboard.jobs is None:
+        return []
+    drawn = []
+    for row in facts.jobs[:CHARTS_MAX]:
+        history = dashboard.jobs.history(row)
+        found = chart(history.times, {"lag": history.lags}, unit="number")
+        if found is not None:
+            drawn.append((f"{row.topic} to {row.table}: lag", found))
+    return drawn
 
 
 ROUTES = [Route("/jobs", overview)]

@@ -13,6 +13,7 @@ from roquet.admin import resizing, topic_preview, topics
 from roquet.admin.group_info import GroupInfo, GroupQueueInfo
 from roquet.admin.topics import TopicSettings, parse_permission
 from roquet.dashboard.changes import change, done, form_number, form_text
+from roquet.dashboard.facts.charts import chart
 from roquet.dashboard.form_fields import list_part
 from roquet.dashboard.rendering import confirmation, page
 from roquet.dashboard.request_context import admin_of, dashboard_of, topic_in_path, visitor_of
@@ -112,7 +113,7 @@ async def show_topic(request: Request) -> Response:
     name = topic_in_path(request)
     dashboard = dashboard_of(request)
     info = await topics.show(admin_of(request), name)
-    sample = dashboard.sampler.latest
+    sample, totals = dashboard.sampler.latest, dashboard.sampler.totals
     known = sample.topics.get(name) if sample else None
     groups = sample.groups if sample else {}
     listed = info.groups or ()
@@ -125,7 +126,10 @@ async def show_topic(request: Request) -> Response:
         resize=dashboard.resizes.progress(name),
         readers=topic_readers(name, listed, groups),
         owners=owners,
-        only_html={"owners_of": _by_queue(owners)},
+        only_html={
+            "owners_of": _by_queue(owners),
+            "in_chart": chart(totals.times, {"in": totals.topic_rates(name)}, unit="rate"),
+        },
     )
 
 
