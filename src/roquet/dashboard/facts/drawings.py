@@ -26,14 +26,12 @@ ROW_HEIGHT: Final = 16
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
-    """A curve in a box: paths of its line and of the area below, and its ends in words."""
+    """A curve in a box: paths of its line and of the area below."""
 
     line: str
     area: str
     width: int
     height: int
-    most: float
-    latest: float
 
 
 class OwnerBar(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +62,7 @@ class OwnerPicture(msgspec.Struct, frozen=True, kw_only=True):
     legend: Sequence[tuple[str, str]]
     """Owner and its colour."""
     ticks: Sequence[Tick]
-    """Times, at units of the picture."""
+    """Times, at per cent of the time between both ends."""
     start_ms: int
     end_ms: int
     left_out: int
@@ -89,8 +87,6 @@ def curve(values: Sequence[float], *, width: int, height: int) -> Curve | None:
         area=f"{line}L{width} {height}L0 {height}Z",
         width=width,
         height=height,
-        most=most,
-        latest=known[-1],
     )
 
 
@@ -120,14 +116,11 @@ def owner_picture(spans: Sequence[OwnerSpan]) -> OwnerPicture | None:
     ]
     return OwnerPicture(
         width=WIDTH,
-        height=(len(rows) + 1) * ROW_HEIGHT + 4,
+        height=len(rows) * ROW_HEIGHT + 4,
         rows=[OwnerRow(name=_label(q), y=n * ROW_HEIGHT + 12) for q, n in rows.items()],
         bars=bars,
         legend=[(owner, colours[owner]) for owner in owners],
-        ticks=[
-            Tick(at=NAME_WIDTH + (WIDTH - NAME_WIDTH) * tick.at / 100, text=tick.text)
-            for tick in time_ticks(start_ms, end_ms)
-        ],
+        ticks=time_ticks(start_ms, end_ms),
         start_ms=start_ms,
         end_ms=end_ms,
         left_out=len(queues) - len(rows),
