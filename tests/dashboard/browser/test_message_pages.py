@@ -270,10 +270,10 @@ async def test_users_and_policies_are_made_by_hand(monkeypatch: pytest.MonkeyPat
         tab(browser, url) as shown,
     ):
         await shown.go("/access")
-        await _fill_form(shown, "Create or change a user", {"Name": "bob", "Password": "b0b"})
-        await _fill_form(
-            shown, "Allow or deny something", {"User": "bob", "Resource": "Topic:orders"}, "Pub"
-        )
+        user = {"Name": "bob", "Password": "b0b"}
+        await _fill_form(shown, "Create or change a user", user, "create")
+        entry = {"User": "bob", "Resource": "Topic:orders"}
+        await _fill_form(shown, "Allow or deny something", entry, "Pub", "Allow")
         question = shown.page.locator("form").filter(has_text="May somebody do something?")
         await question.get_by_label("User").fill("bob")
         await question.get_by_label("Action").select_option("Pub")
