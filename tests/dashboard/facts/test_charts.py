@@ -17,11 +17,11 @@ def test_a_line_goes_from_the_left_to_the_right_and_up_to_a_round_value() -> Non
     drawn = chart(TIMES, {"lag": [0, 9, 18, 36]}, unit="number")
     assert drawn is not None
     assert [(tick.at, tick.text) for tick in drawn.y_ticks] == [
-        (TOP + HEIGHT, "0"), (95.5, "10"), (66.0, "20"), (36.5, "30"), (TOP, "40"),
+        (TOP + HEIGHT, "0"), (88.0, "10"), (61.0, "20"), (34.0, "30"), (TOP, "40"),
     ]  # fmt: skip
     (line,) = drawn.lines
-    assert line.path == "M0 125.0L333 98.5L667 71.9L1000 18.8"
-    assert line.area == "M0 125L0 125.0L333 98.5L667 71.9L1000 18.8L1000 125Z"
+    assert line.path == "M0 115.0L333 90.7L667 66.4L1000 17.8"
+    assert line.area == "M0 115L0 115.0L333 90.7L667 66.4L1000 17.8L1000 115Z"
     assert (line.latest, line.most) == (36, 36)
     assert json.loads(drawn.points) == [[0, 0], [10, 9], [20, 18], [30, 36]]
 
@@ -30,7 +30,7 @@ def test_what_is_not_known_leaves_a_gap_in_its_own_line() -> None:
     drawn = chart(TIMES, {"in": [1.25, -1, 2, 4], "out": [3, 4]}, unit="rate")
     assert drawn is not None
     one, other = drawn.lines
-    assert one.path == "M0 88.1L0 88.1M667 66.0L1000 7.0"
+    assert one.path == "M0 81.2L0 81.2M667 61.0L1000 7.0"
     assert other.path.startswith("M667 ")
     assert one.area == other.area == ""
     assert json.loads(drawn.points) == [[0, 1.25, None], [10, None, None], [20, 2, 3], [30, 4, 4]]

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
-HEIGHT: Final = 118
+HEIGHT: Final = 108
 """Pixels of a plot from its highest tick to its x axis."""
 
 TOP: Final = 7

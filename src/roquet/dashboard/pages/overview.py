@@ -100,7 +100,7 @@ FIRST_SAMPLE_MS = 3_000
 TOP = 5
 """Rows of a short list."""
 
-BROKERS_MAX = 8
+BROKERS_MAX = 6
 """Brokers that are listed, those that need a look first."""
 
 
