@@ -16,6 +16,7 @@ import wheels
 COMPILER = (sysconfig.get_config_var("CC") or "cc").split()[0]
 
 pytestmark = [
+    pytest.mark.timeout(600),
     pytest.mark.docs,  # an installation is built, as the commands of pages do
     pytest.mark.skipif(find_spec("Cython") is None, reason="builds need Cython: make install"),
 ]

@@ -282,8 +282,8 @@ class RecordColumns:
             if self._lenient:
                 return stored
             owner = f" of broker {self._broker!r}" if self._broker else ""
-            place = f"queue {head['queue_id']} offset {head['queue_offset']}{owner}"
-            raise RecordError(f"{place}: {error}") from error
+            location = f"queue {head['queue_id']} offset {head['queue_offset']}{owner}"
+            raise RecordError(f"{location}: {error}") from error
 
 
 def _raw(values: NDArray[Any]) -> NDArray[np.uint8]:

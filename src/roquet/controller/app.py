@@ -169,7 +169,7 @@ def measure(
 
     `address` is the controller's own, by which pages are told apart.
     """
-    if (place := exporter_address(controller.config)) is None:
+    if (location := exporter_address(controller.config)) is None:
         return None
     router.meter = meter = RequestMeter(controller.clock)
     return MetricsExporter(
@@ -178,7 +178,7 @@ def measure(
             node_id=address,
             further=exporter_labels(controller.config),
         ),
-        place,
+        location,
         controller.clock,
         meter=meter,
         connections=lambda: len(server.peers),
@@ -203,16 +203,16 @@ def add_groups(controller: Controller, page: MetricsPage) -> None:
 
 def open_store(config: ControllerConfig) -> StateStore:
     """Open the store. Raises ConfigError for an unknown kind, StoreError for unusable files."""
-    kind, _, place = config.store.partition(":")
+    kind, _, location = config.store.partition(":")
     if config.store == MEMORY_STORE:
         return MemoryStore()
-    if kind == "file" and place:
+    if kind == "file" and location:
         from roquet.controller.state_store.file import FileStore
 
-        return FileStore(Path(place).expanduser())
+        return FileStore(Path(location).expanduser())
     if kind in (ETCD_STORE, ETCD_TLS_STORE):
         tls = (config.etcd_tls or Tls()) if kind == ETCD_TLS_STORE else None
-        return _etcd_store(parse_addresses(place, f"store: {kind}"), config.controllers, tls)
+        return _etcd_store(parse_addresses(location, f"store: {kind}"), config.controllers, tls)
     raise ConfigError(
         f"store: {config.store!r} is none of memory, file:DIR, etcd:HOST:PORT[,HOST:PORT…] and "
         "etcd+https:HOST:PORT[,…]"

@@ -27,8 +27,8 @@ def topic_at_position(store: Store, position: int) -> str | None:
         return None
     try:
         record = decode(raw)
-        place = record.topic, record.queue_id, record.queue_offset
-        entries = store.queue_stats.entries(*place, 1)
+        start = record.topic, record.queue_id, record.queue_offset
+        entries = store.queue_stats.entries(*start, 1)
         if not entries or entries[0][0] != position:
             return ""
         if record.topic in OF_OTHERS:

@@ -56,7 +56,7 @@ BLOCK_COUNT_MIN: Final = 128
 async def scan(
     store: Store,
     turn: asyncio.Lock,
-    place: tuple[str, int, int],
+    start: tuple[str, int, int],
     wanted: CompiledFilter,
     limits: tuple[int, int],
 ) -> Slice:
@@ -65,7 +65,7 @@ async def scan(
     `place` is topic, queue id and offset; `limits` are messages found and their bytes. Others have
     their turn between steps.
     """
-    (topic, queue_id, at), (count_max, bytes_max) = place, limits
+    (topic, queue_id, at), (count_max, bytes_max) = start, limits
     stop = min(store.bounds(topic, queue_id)[1], at + SCAN_MAX)
     parts: list[memoryview] = []
     size = 0
@@ -91,14 +91,14 @@ def scan_count(wanted: CompiledFilter) -> int:
 
 
 def scan_once(
-    store: Store, place: tuple[str, int, int], wanted: CompiledFilter, limits: tuple[int, int, int]
+    store: Store, start: tuple[str, int, int], wanted: CompiledFilter, limits: tuple[int, int, int]
 ) -> Slice:
     """The next matching messages of a queue, as one step finds them.
 
     `place` is topic, queue id and offset; `limits` are messages scanned, messages found and their
     bytes. The first match is returned whatever its size.
     """
-    (topic, queue_id, at), (look_max, count_max, bytes_max) = place, limits
+    (topic, queue_id, at), (look_max, count_max, bytes_max) = start, limits
     parts: list[memoryview] = []
     size, looked_size, stop, step = 0, 0, at + look_max, BLOCK_COUNT_MIN
     cost, work = _cost(wanted), 0

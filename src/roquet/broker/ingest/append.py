@@ -232,18 +232,18 @@ class Ingest:
         the position of the half message that this ends: its delivery time was checked when that
         was sent. Raises StoreError or MessageIllegal.
         """
-        now_ms, place = self._clock.now_ms(), None
+        now_ms, destination = self._clock.now_ms(), None
         if topic not in BROKER_ONLY_TOPICS:
             level = delay_level(properties)
             if level or is_timed(properties):
                 max_delay_ms = self._config.timer_max_delay if settles is None else ANY_DELAY_MS
                 stored = {name: value for name, value in properties.items() if name and value}
-                place = self._place(topic, queue_id, stored, level, now_ms, max_delay_ms)
-        place = place or WaitingPlace(topic, queue_id, properties)
-        draft = self._copy(record, place.topic, place.queue_id, place.properties)
+                destination = self._place(topic, queue_id, stored, level, now_ms, max_delay_ms)
+        destination = destination or WaitingPlace(topic, queue_id, properties)
+        draft = self._copy(record, destination.topic, destination.queue_id, destination.properties)
         draft = replace(
             draft,
-            tag_code=draft.tag_code if place.due_ms is None else place.due_ms,
+            tag_code=draft.tag_code if destination.due_ms is None else destination.due_ms,
             reconsume_times=draft.reconsume_times if reconsume_times is None else reconsume_times,
             prepared_position=settles or 0,
         )
@@ -326,23 +326,23 @@ class Ingest:
             key = before.get(names.UNIQUE_KEY, "")
             properties = dead_letter_properties(before, draft.topic, key)
             return replace(draft, topic=topic, queue_id=0, properties=_encoded(properties))
-        level, place = normalized.delay_level, None
+        level, destination = normalized.delay_level, None
         if level or normalized.timed:
             # A bad delivery time of a half message is refused now: at the commit it could not be.
             stored = decode_properties(lossless_text(draft.properties))
             max_ms = self._config.timer_max_delay
-            place = self._place(draft.topic, draft.queue_id, stored, level, now_ms, max_ms)
+            destination = self._place(draft.topic, draft.queue_id, stored, level, now_ms, max_ms)
         # A client may send a failed message back as it got it, with its transaction properties.
         if normalized.is_half and not (draft.reconsume_times > 0 and level > 0):
             return self._half(draft, call, normalized.unique_key)
-        if place is None:
+        if destination is None:
             return draft
         return replace(
             draft,
-            topic=place.topic,
-            queue_id=place.queue_id,
-            properties=_encoded(place.properties),
-            tag_code=draft.tag_code if place.due_ms is None else place.due_ms,
+            topic=destination.topic,
+            queue_id=destination.queue_id,
+            properties=_encoded(destination.properties),
+            tag_code=draft.tag_code if destination.due_ms is None else destination.due_ms,
         )
 
     def _half(self, draft: Draft, call: SendCall, key: bytes) -> Draft:
@@ -379,7 +379,7 @@ class Ingest:
                     raise MessageIllegal("the message to be taken back is already delivered")
                 return None
             properties[names.TIMER_OUT_MS] = str(out)
-            place = WaitingPlace(TIMER_TOPIC, 0, properties)
+            destination = WaitingPlace(TIMER_TOPIC, 0, properties)
         else:
             level = effective_level(requested_level, self._levels)
             if not level:
@@ -388,10 +388,10 @@ class Ingest:
                 properties.pop(name, None)
             properties[names.DELAY] = str(level)
             due = due_ms(level, now_ms, self._levels)
-            place = WaitingPlace(SCHEDULE_TOPIC, level - 1, properties, due)
+            destination = WaitingPlace(SCHEDULE_TOPIC, level - 1, properties, due)
         properties[names.REAL_TOPIC] = topic
         properties[names.REAL_QUEUE_ID] = str(queue_id)
-        return place
+        return destination
 
     def _recall_handle(self, draft: Draft, topic: str, key: bytes) -> str:
         """Handle that recalls a message which goes to the wheel; empty for one that does not."""

@@ -96,7 +96,7 @@ class SetAside:
     def keep(
         self,
         service: str,
-        place: RecordLocation,
+        location: RecordLocation,
         error: Exception,
         raw: bytes | None = None,
         goal: tuple[str, int] | None = None,
@@ -110,12 +110,12 @@ class SetAside:
         if is_transient(error):
             raise error
         if raw is None:
-            raw = self._store.message_at(place.position, only_confirmed=False) or b""
+            raw = self._store.message_at(location.position, only_confirmed=False) or b""
         reason = printable(f"{type(error).__name__}: {error}")[:REASON_SIZE_MAX]
         properties = {
             props.SET_ASIDE_SERVICE: service,
             props.SET_ASIDE_REASON: reason,
-            props.SET_ASIDE_PLACE: place.text(),
+            props.SET_ASIDE_PLACE: location.text(),
         }
         if goal is not None:
             properties[props.SET_ASIDE_GOAL] = f"{goal[1]}/{goal[0]}"

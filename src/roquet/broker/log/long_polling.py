@@ -46,7 +46,7 @@ class PopWaiters:
 
     def waiting(self, group: str, topic: str) -> int:
         """Waiting pops of a group."""
-        return sum(not place[1].done() for place in self._waiting.get((group, topic), ()))
+        return sum(not waiter[1].done() for waiter in self._waiting.get((group, topic), ()))
 
     def is_full(self, group: str, topic: str) -> bool:
         """Whether the group's limit of waiting pops is reached."""
@@ -75,8 +75,8 @@ class PopWaiters:
             return False
         key = (group, topic)
         woken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        place = (queue_id, woken)
-        self._queue(key).append(place)
+        waiter = (queue_id, woken)
+        self._queue(key).append(waiter)
         timer = asyncio.get_running_loop().call_later(left_ms / 1000, _give_up, woken)
         try:
             return await woken != TIMED_OUT
@@ -86,7 +86,7 @@ class PopWaiters:
             raise
         finally:
             timer.cancel()
-            self._leave(key, place)
+            self._leave(key, waiter)
 
     def close(self) -> None:
         """Nobody waits any longer: there will be no more messages."""
@@ -103,9 +103,9 @@ class PopWaiters:
                 self.watched.setdefault(topic, {})[key] = is_retry
         return queue
 
-    def _leave(self, key: tuple[str, str], place: PopWaiter) -> None:
+    def _leave(self, key: tuple[str, str], waiter: PopWaiter) -> None:
         queue = self._waiting[key]
-        queue.remove(place)
+        queue.remove(waiter)
         if not queue:
             del self._waiting[key]
             for topic, _ in _topics(key):

@@ -84,16 +84,16 @@ class GroupLagSource:
         await self._add_groups(page)
         seen: dict[GroupTopic, _Progress] = {}
         others: GroupTopicLag | None = None
-        async for place, lag in self._lags():
+        async for group_topic, lag in self._lags():
             if len(seen) >= self._series_max:
                 others = others or GroupTopicLag()
                 others.add(lag)
                 self.overflow += 1
                 continue
-            seen[place] = progress = self._noted(place, lag)
+            seen[group_topic] = progress = self._noted(group_topic, lag)
             idle_ms = self._broker.control.clock.monotonic_ms() - progress.changed_ms
-            page.add(roquet.GROUP_IDLE, idle_ms / 1000, place.group, place.topic)
-            self._add_lag(page, place, lag, system)
+            page.add(roquet.GROUP_IDLE, idle_ms / 1000, group_topic.group, group_topic.topic)
+            self._add_lag(page, group_topic, lag, system)
         if others is not None:
             page.add(roquet.GROUP_LAG, others.lag, OTHER, OTHER)
             page.add(roquet.GROUP_LAG_TIME, others.lag_ms / 1000, OTHER, OTHER)
@@ -113,19 +113,19 @@ class GroupLagSource:
     async def _lags(self) -> AsyncIterator[tuple[GroupTopic, GroupTopicLag]]:
         """The lag of each group in each topic, with pauses."""
         tables = self._broker.tables
-        for place in list(self._places()):
-            topic = tables.topics.get(place.topic)
+        for group_topic in list(self._places()):
+            topic = tables.topics.get(group_topic.topic)
             if topic is None:
                 continue
             whole = GroupTopicLag()
-            offsets = tables.offsets.queues(place.group, place.topic)
+            offsets = tables.offsets.queues(group_topic.group, group_topic.topic)
             for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
-                whole.add(self._queue_lag(place, queue_id, offsets))
+                whole.add(self._queue_lag(group_topic, queue_id, offsets))
                 self._cost += 1
                 if self._cost >= SLICE_COST:
                     self._cost = 0
                     await asyncio.sleep(0)
-            yield place, whole
+            yield group_topic, whole
 
     def _places(self) -> Iterator[GroupTopic]:
         """The topics of groups that users have."""
@@ -134,20 +134,20 @@ class GroupLagSource:
                 yield from (GroupTopic(group, topic) for topic in topics)
 
     def _queue_lag(
-        self, place: GroupTopic, queue_id: int, offsets: Mapping[int, int]
+        self, group_topic: GroupTopic, queue_id: int, offsets: Mapping[int, int]
     ) -> GroupTopicLag:
         """The lag of a group in one queue. A queue without progress counts from its beginning."""
         broker = self._broker
-        least, end = broker.log.store.bounds(place.topic, queue_id)
+        least, end = broker.log.store.bounds(group_topic.topic, queue_id)
         committed = min(max(offsets.get(queue_id, least), least), end)
-        pulled = broker.control.statistics.pulled(place.topic, place.group, queue_id)
+        pulled = broker.control.statistics.pulled(group_topic.topic, group_topic.group, queue_id)
         reached = min(max(committed, pulled), end)
         return GroupTopicLag(
             lag=end - committed,
             ready=end - reached,
             committed=committed,
-            lag_ms=self._age_ms(place.topic, queue_id, committed, end),
-            ready_ms=self._age_ms(place.topic, queue_id, reached, end),
+            lag_ms=self._age_ms(group_topic.topic, queue_id, committed, end),
+            ready_ms=self._age_ms(group_topic.topic, queue_id, reached, end),
         )
 
     def _age_ms(self, topic: str, queue_id: int, offset: int, end: int) -> int:
@@ -158,17 +158,17 @@ class GroupLagSource:
         stored_ms = self._broker.log.store.store_time_at(topic, queue_id, offset)
         return max(0, self._broker.control.clock.now_ms() - stored_ms) if stored_ms > 0 else 0
 
-    def _noted(self, place: GroupTopic, lag: GroupTopicLag) -> _Progress:
+    def _noted(self, group_topic: GroupTopic, lag: GroupTopicLag) -> _Progress:
         """When the progress of a group last changed, as far as pages were made."""
-        known = self._progress.get(place)
+        known = self._progress.get(group_topic)
         if known is not None and known.committed == lag.committed:
             return known
         return _Progress(lag.committed, self._broker.control.clock.monotonic_ms())
 
     def _add_lag(
-        self, page: MetricsPage, place: GroupTopic, lag: GroupTopicLag, system: SystemNames
+        self, page: MetricsPage, group_topic: GroupTopic, lag: GroupTopicLag, system: SystemNames
     ) -> None:
-        group, topic, broker = place.group, place.topic, self._broker
+        group, topic, broker = group_topic.group, group_topic.topic, self._broker
         page.add(roquet.GROUP_LAG, lag.lag, group, topic)
         page.add(roquet.GROUP_LAG_TIME, lag.lag_ms / 1000, group, topic)
         if lag.lag:

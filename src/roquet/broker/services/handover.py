@@ -18,7 +18,7 @@ class QueueTakeover(msgspec.Struct, frozen=True):
     """A wait for the commit of a queue's former owner."""
 
     group: str
-    place: TopicQueue
+    queue: TopicQueue
     loser: str
     deadline_ms: int
 
@@ -42,10 +42,10 @@ class Handover:
         """Somebody has saved progress in a queue."""
         if (member := self._clients.member(group, peer)) is None:
             return
-        place = (topic, queue_id)
-        self._holders.committed(group, place, member, self._clock.monotonic_ms())
+        queue = (topic, queue_id)
+        self._holders.committed(group, queue, member, self._clock.monotonic_ms())
         for event, taking in self._waiting.items():
-            if (taking.group, taking.place) == (group, place):
+            if (taking.group, taking.queue) == (group, queue):
                 event.set()
 
     def taking(self, group: str, topic: str, queue_id: int, peer: Peer) -> QueueTakeover | None:
@@ -53,11 +53,11 @@ class Handover:
         member = self._clients.member(group, peer)
         if member is None or self._closed:
             return None
-        place, now_ms = (topic, queue_id), self._clock.monotonic_ms()
-        loser, wait_ms = self._holders.taken(group, place, member, now_ms)
+        queue, now_ms = (topic, queue_id), self._clock.monotonic_ms()
+        loser, wait_ms = self._holders.taken(group, queue, member, now_ms)
         if loser is None or wait_ms <= 0:
             return None
-        return QueueTakeover(group, place, loser, now_ms + wait_ms)
+        return QueueTakeover(group, queue, loser, now_ms + wait_ms)
 
     async def wait(self, taking: QueueTakeover) -> None:
         """Return at the commit, when it can no longer come, or at the deadline."""

@@ -164,9 +164,9 @@ class PopRevive:
             if (checkpoint.group, checkpoint.topic) == (group, topic):
                 self.settle(checkpoint, checkpoint.left)
 
-    def fresh_pop_ms(self, place: tuple[str, str, int, int], now_ms: int) -> int:
+    def fresh_pop_ms(self, entry: tuple[str, str, int, int], now_ms: int) -> int:
         """A pop time from `now_ms` on that makes the key of a new checkpoint unique."""
-        while self.in_flight.find((*place, now_ms)) is not None:
+        while self.in_flight.find((*entry, now_ms)) is not None:
             now_ms += 1
         return now_ms
 
@@ -245,8 +245,8 @@ class PopRevive:
         if raw is None:
             return
         topic = self._retry_topic(checkpoint)
-        place = location_in(raw, checkpoint.topic, checkpoint.queue_id)
-        self._set_aside.keep(REVIVE, place, error, raw, (topic, 0))
+        location = location_in(raw, checkpoint.topic, checkpoint.queue_id)
+        self._set_aside.keep(REVIVE, location, error, raw, (topic, 0))
 
     def commit(self) -> None:
         """Commit the progress in the revive topic; old open checkpoints are appended again."""

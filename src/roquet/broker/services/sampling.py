@@ -49,23 +49,23 @@ class StatisticsSampler:
 
     async def _count_topics(self, topic: str | None) -> None:
         queues = list(self._store.queue_stats.ends()) if topic is None else self._of(topic)
-        for number, place in enumerate(queues, 1):
+        for number, queue_end in enumerate(queues, 1):
             if number % QUEUES_COUNT == 0:
                 await asyncio.sleep(0)
-            await self._count_all(place)
+            await self._count_all(queue_end)
         if topic is None and len(self.counted_ends) > 2 * len(queues) + ENDS_SPARE:
             self._forget_deleted()
 
-    async def _count_all(self, place: tuple[str, int, int]) -> None:
+    async def _count_all(self, queue_end: tuple[str, int, int]) -> None:
         """Count the new messages of a queue; an error does not hold up the other queues."""
         try:
-            while self._count(*place):  # noqa: ASYNC110 - lets others go first
+            while self._count(*queue_end):  # noqa: ASYNC110 - lets others go first
                 await asyncio.sleep(0)
         except Exception:
-            if place[:2] not in self._uncounted:
-                self._uncounted.add(place[:2])
-                log.exception("%s queue %d cannot be counted", *place[:2])
-            self.counted_ends[place[:2]] = place[2]
+            if queue_end[:2] not in self._uncounted:
+                self._uncounted.add(queue_end[:2])
+                log.exception("%s queue %d cannot be counted", *queue_end[:2])
+            self.counted_ends[queue_end[:2]] = queue_end[2]
 
     def _of(self, topic: str) -> list[tuple[str, int, int]]:
         store = self._store
@@ -88,4 +88,6 @@ class StatisticsSampler:
 
     def _forget_deleted(self) -> None:
         has = self._store.queue_stats.has
-        self.counted_ends = {place: end for place, end in self.counted_ends.items() if has(*place)}
+        self.counted_ends = {
+            queue_end: end for queue_end, end in self.counted_ends.items() if has(*queue_end)
+        }

@@ -33,39 +33,39 @@ class ObservedOwners:
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
 
-    def seen(self, group: str, place: TopicQueue, member: str, now_ms: int) -> None:
+    def seen(self, group: str, queue: TopicQueue, member: str, now_ms: int) -> None:
         """Note that a member pulls from a queue."""
-        hold = self._last(group, place, member)
+        hold = self._last(group, queue, member)
         if hold.begun_ms == NEVER:
             hold.begun_ms = now_ms
         hold.seen_ms = now_ms
 
-    def committed(self, group: str, place: TopicQueue, member: str, now_ms: int) -> None:
+    def committed(self, group: str, queue: TopicQueue, member: str, now_ms: int) -> None:
         """Note a commit of a member, perhaps the last one before another member takes over."""
         known = self._groups.get(group)
-        holds = known.holds.get(place, {}) if known else {}
+        holds = known.holds.get(queue, {}) if known else {}
         hold = holds.get(member)
         if hold is None or hold.begun_ms == NEVER or next(reversed(holds)) == member:
-            self.seen(group, place, member, now_ms)
+            self.seen(group, queue, member, now_ms)
         else:  # another member has taken over: this commit must not look like a return
             hold.seen_ms = now_ms
-        self._groups[group].committed.add(place)
+        self._groups[group].committed.add(queue)
 
     def taken(
-        self, group: str, place: TopicQueue, member: str, now_ms: int
+        self, group: str, queue: TopicQueue, member: str, now_ms: int
     ) -> tuple[str | None, int]:
         """Note that a member queries an offset.
 
         The member whose commit it waits for, and the ms.
         """
         known = self._groups.get(group)
-        before = known.holds.get(place, {}) if known else {}
+        before = known.holds.get(queue, {}) if known else {}
         other = previous_owner(before, member)
-        hold = self._last(group, place, member)
+        hold = self._last(group, queue, member)
         if other is not None:
             hold.begun_ms = NEVER
         known = self._groups[group]
-        if other is None or known.changed_ms == NEVER or place in known.committed:
+        if other is None or known.changed_ms == NEVER or queue in known.committed:
             return None, 0
         first_ms = known.first_asked_ms.setdefault(member, now_ms)
         return other, handover_wait_ms(now_ms, known.changed_ms, first_ms)
@@ -81,10 +81,10 @@ class ObservedOwners:
         """Remove a member that has left its group or died."""
         if (known := self._groups.get(group)) is not None:
             known.first_asked_ms.pop(member, None)
-            for place, holds in list(known.holds.items()):
+            for queue, holds in list(known.holds.items()):
                 holds.pop(member, None)
                 if not holds:
-                    del known.holds[place]
+                    del known.holds[queue]
 
     def ended(self, group: str) -> None:
         """Forget a group without members."""
@@ -94,18 +94,18 @@ class ObservedOwners:
         """The groups with observations."""
         return list(self._groups)
 
-    def owners(self, group: str, place: TopicQueue, now_ms: int) -> list[str]:
+    def owners(self, group: str, queue: TopicQueue, now_ms: int) -> list[str]:
         """The members that are active on a queue."""
         known = self._groups.get(group)
-        return active_owners(known.holds.get(place, {}), now_ms) if known else []
+        return active_owners(known.holds.get(queue, {}), now_ms) if known else []
 
-    def _last(self, group: str, place: TopicQueue, member: str) -> QueueActivity:
+    def _last(self, group: str, queue: TopicQueue, member: str) -> QueueActivity:
         """The activity of a member on a queue, moved to the end as the latest one."""
         known = self._groups.get(group)
         if known is None:
             known = self._groups[group] = _Group()
-        holds = known.holds.get(place)
+        holds = known.holds.get(queue)
         if holds is None:
-            holds = known.holds[place] = {}
+            holds = known.holds[queue] = {}
         hold = holds[member] = holds.pop(member, QueueActivity())
         return hold

@@ -47,11 +47,11 @@ class CleaningHandler(BrokerComponent, frozen=True):
 
         store = self.log.store
         if spent := store.expired_queues(is_gone):
-            for place in spent:
-                self.tables.offsets.remove_queue(*place)
+            for queue in spent:
+                self.tables.offsets.remove_queue(*queue)
             self.progress.save()
-            for place in spent:
-                store.remove_queue(*place)
+            for queue in spent:
+                store.remove_queue(*queue)
             log.info("%d queues without messages are deleted", len(spent))
         for topic in store.topics():
             for queue_id in store.queue_ids(topic):

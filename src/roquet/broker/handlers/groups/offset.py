@@ -90,8 +90,8 @@ class OffsetHandler(BrokerComponent, frozen=True):
         if resets.pending and resets.get(group, topic, call.queue_id) is not None:
             return Reply(remark="Offset has been previously reset")
         is_replica = not self.replication.role.current.is_master
-        place = (group, topic, call.queue_id)
-        if not self.progress.commit(*place, call.commit_offset, is_replica=is_replica):
+        group_queue = (group, topic, call.queue_id)
+        if not self.progress.commit(*group_queue, call.commit_offset, is_replica=is_replica):
             return Reply(remark=f"Offset {call.commit_offset} is beyond the queue's end: not noted")
         if call.queue_id < config.read_queue_nums:
             self.coordination.handover.committed(group, topic, call.queue_id, peer)

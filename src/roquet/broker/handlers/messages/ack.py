@@ -110,13 +110,13 @@ class AckHandler(BrokerComponent, frozen=True):
                 code=ResponseCode.NO_MESSAGE,
                 remark="the message is acknowledged, or its time has passed: it comes again",
             )
-        place = (call.consumer_group, call.topic, call.queue_id, call.offset)
+        entry = (call.consumer_group, call.topic, call.queue_id, call.offset)
         fresh = PopCheckpoint(
             group=call.consumer_group,
             topic=call.topic,
             queue_id=call.queue_id,
             start=call.offset,
-            pop_ms=self.delivery.revive.fresh_pop_ms(place, now_ms),
+            pop_ms=self.delivery.revive.fresh_pop_ms(entry, now_ms),
             invisible_ms=call.invisible_time,
             delivered=1,
             left=1,
@@ -145,29 +145,29 @@ class AckHandler(BrokerComponent, frozen=True):
     # -- ordered ---------------------------------------------------------------------------------
 
     def _ack_many_ordered(self, acked: PopAck, topic: str, bits: int) -> None:
-        place = (acked.group, topic, acked.queue_id)
-        held = self.tables.ordered_pops.get(*place)
+        group_queue = (acked.group, topic, acked.queue_id)
+        held = self.tables.ordered_pops.get(*group_queue)
         if held is None or held.pop_ms != acked.pop_ms:
             return  # too late
         for offset in held.offsets:
             if offset >= acked.start and bits >> offset - acked.start & 1:
-                self._ack_ordered(place, offset, acked.pop_ms)
+                self._ack_ordered(group_queue, offset, acked.pop_ms)
 
-    def _ack_ordered(self, place: tuple[str, str, int], offset: int, pop_ms: int) -> None:
-        group, topic, queue_id = place
-        progress = self.tables.offsets.get(*place) or 0
-        held = self.tables.ordered_pops.get(*place)
+    def _ack_ordered(self, group_queue: tuple[str, str, int], offset: int, pop_ms: int) -> None:
+        group, topic, queue_id = group_queue
+        progress = self.tables.offsets.get(*group_queue) or 0
+        held = self.tables.ordered_pops.get(*group_queue)
         reached = acknowledge(held, offset, pop_ms, progress)
         if reached is None:
             raise CallRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"offset {offset} of {topic} queue {queue_id} is not held by this receipt handle",
             )
-        self.tables.offsets.commit(*place, reached)
+        self.tables.offsets.commit(*group_queue, reached)
         if held is not None:
             self.tables.ordered_pops.unsaved = True
             if is_free(held):
-                self.tables.ordered_pops.free(*place)
+                self.tables.ordered_pops.free(*group_queue)
                 self.log.arrivals.waiters.wake(group, topic, queue_id)
 
     def _change_ordered(

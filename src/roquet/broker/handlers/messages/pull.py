@@ -243,8 +243,8 @@ class PullHandler(BrokerComponent, frozen=True):
         bounds = self.log.store.bounds(call.topic, call.queue_id)
         if pull_outcome(offset, *bounds) is not FOUND:
             return self._out_of_range_reply(call, offset, bounds)
-        place = call.topic, call.queue_id, offset
-        messages = await scan(self.log.store, self.log.filters.scan_lock, place, wanted, limits)
+        start = call.topic, call.queue_id, offset
+        messages = await scan(self.log.store, self.log.filters.scan_lock, start, wanted, limits)
         return self._slice_reply(call, messages, bounds)
 
     def _multi_queue_slice(self, call: Pull, size: int) -> Slice | None:
