@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.cli.running import must_fail, roquet, wait_for_topic
 
+from roquet.cli.messaging import produce
 from roquet.client.producer import Producer
 from roquet.model.errors import CallRefused, CallTimeout, RoquetError, UsageError
 from roquet.model.message import Message
@@ -35,6 +36,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> list[Exception | None]:
         return await send(self, messages)
 
     monkeypatch.setattr(Producer, "send_batch", send_batch)
+    monkeypatch.setattr(produce, "BATCH_LINES_MAX", 100)
     return outcomes
 
 

@@ -29,7 +29,7 @@ from roquet.rules.send_retry import is_retryable
 STDIN_CHUNK: Final = 64 * 1024
 """Most bytes of stdin that are read at a time."""
 
-BATCH_LINES_MAX: Final = 100
+BATCH_LINES_MAX: Final = 250
 """Most lines that are sent at once: few enough that batches spread over the queues."""
 
 

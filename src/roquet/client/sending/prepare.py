@@ -138,7 +138,7 @@ class MessagePreparer:
         self, message: Message, now_ms: int, selector: Selector | None = None
     ) -> PreparedMessage:
         """Check and encode a message; MessageIllegal or UsageError say what is wrong with it."""
-        if not (isinstance(message, Message) and isinstance(message.topic, str)):
+        if not (isinstance(message, Message) and is_text(message.topic)):
             raise _not_a_message(message)
         body, order_key = message.body, message.order_key
         topic, is_unbatchable = self._topics.get(message.topic) or self._check_topic(message.topic)
