@@ -147,7 +147,7 @@ async def _send(
         try:
             if len(messages) == 1:
                 return [await producer.send(messages[0])]
-            return _receipts(await producer.send_batch(messages))
+            return [*_receipts(await producer.send_batch(messages))]
         except CallError as error:
             left_ms = deadline_ms - SYSTEM_CLOCK.monotonic_ms()
             if left_ms <= 0 or not is_retryable(error):
