@@ -112,4 +112,4 @@ async def test_on_a_slow_host_work_for_a_thread_takes_its_time(share: float, don
 
 def test_only_a_coroutine_function_runs_in_virtual_time() -> None:
     with pytest.raises(UsageError, match="decorates an `async def`"):
-        in_virtual_time(print)  # type: ignore[type-var]
+        in_virtual_time(print)  # type: ignore[arg-type]

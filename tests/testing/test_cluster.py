@@ -90,7 +90,7 @@ async def test_a_setting_that_there_is_not_is_named() -> None:
 async def test_wrong_numbers_are_named() -> None:
     for wrong in ({"brokers": "2"}, {"brokers": -1}, {"namesrvs": 1.5}):
         with pytest.raises(UsageError, match=next(iter(wrong))):
-            cluster(**wrong)  # type: ignore[arg-type]
+            cluster(**wrong)
     async with cluster() as running:
         for index in (1, -1, "broker-a"):
             with pytest.raises(UsageError, match="broker: "):
