@@ -190,8 +190,12 @@ async def test_messages_that_could_not_be_resent_are_named(
             return await super().send(message, *args, **fields)
 
     async with Failing(running.namesrv_addr) as producer:
-        with pytest.raises(RoquetError, match=f"1 of 2 were sent again.*{ids[1]}: not this one"):
+        text = f"1 of 2 were sent again.*{ids[1]}: not this one"
+        with pytest.raises(dead_letters.ResendStopped, match=text) as stopped:
             await dead_letters.resend(producer, letters, lambda _: None)
+    _, ends = await dead_letters.select(reader, "billing", dead_letters.DeadLetterFilter())
+    assert list(ends.values()) == [2]
+    assert list(stopped.value.sent_ends(ends).values()) == [1]
 
 
 async def test_a_letter_that_is_resent_less_durably_than_promised_stays_to_be_resent(

@@ -68,7 +68,7 @@ def run(monkeypatch: pytest.MonkeyPatch, encoding: str, words: Sequence[str]) ->
     written = []
     for stream in streams:
         stream.flush()
-        written.append(stream.buffer.getvalue().decode(DECODED.get(encoding, encoding)))  # type: ignore[attr-defined]
+        written.append(stream.buffer.getvalue().decode(DECODED.get(encoding, encoding)))
     return Run(code, *written)
 
 
@@ -149,7 +149,7 @@ def test_escapes_are_those_of_json() -> None:
         output.accept_any_text()
         output.echo_json([{"a": "\u20ac\U0001f600"}])
         output.echo("\u20ac")
-    written = stream.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
+    written = stream.buffer.getvalue().decode("ascii")
     first, second = written.splitlines()
     assert json.loads(first) == {"a": "\u20ac\U0001f600"}
     assert second == "\\u20ac"

@@ -191,7 +191,7 @@ async def test_a_handler_that_cannot_be_one_ends_the_run_with_an_error(
 
 
 REFUSED: Sequence[tuple[str, Mapping[str, Any], str]] = [
-    ("send", {"keys": [1]}, r"keys are str, as \('A-17', 'A-18'\), not \[1\]"),
+    ("send", {"keys": [1]}, r"keys are str, as \('A-17', 'A-18'\), not \(1,\)"),
     ("send", {"keys": 7}, "keys are str"),
     ("send", {"properties": ["a=1"]}, r"properties are a dict of str, not \['a=1'\]"),
     ("send", {"properties": {"a": 0}}, "property names and values are str: 'a' is 0"),

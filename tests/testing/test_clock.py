@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from roquet.testing.clock import START_MS, VirtualClock, run, this_loop
+from roquet.model.errors import UsageError
+from roquet.testing.clock import START_MS, VirtualClock, in_virtual_time, run, this_loop
 
 pytestmark = pytest.mark.virtual_time
 
@@ -107,3 +108,8 @@ async def test_on_a_slow_host_work_for_a_thread_takes_its_time(share: float, don
     await asyncio.sleep(1)
     assert await asyncio.to_thread(lambda: 8) == 8
     assert loop.clock.monotonic_ms() == 2_400
+
+
+def test_only_a_coroutine_function_runs_in_virtual_time() -> None:
+    with pytest.raises(UsageError, match="decorates an `async def`"):
+        in_virtual_time(print)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import pytest
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
-from roquet.model.errors import ConfigError
+from roquet.model.errors import ConfigError, UsageError
 from roquet.model.route import TopicRoute
 from roquet.net.channel import Channel
 from roquet.testing.cluster import BlockingCluster, Cluster, cluster
@@ -85,6 +85,16 @@ async def test_a_setting_that_there_is_not_is_named() -> None:
     with pytest.raises(ConfigError, match="no_such_thing"):
         async with cluster(no_such_thing=1):
             pass
+
+
+async def test_wrong_numbers_are_named() -> None:
+    for wrong in ({"brokers": "2"}, {"brokers": -1}, {"namesrvs": 1.5}):
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            cluster(**wrong)
+    async with cluster() as running:
+        for index in (1, -1, "broker-a"):
+            with pytest.raises(UsageError, match="broker: "):
+                await running.stop_broker(index)  # type: ignore[arg-type]
 
 
 async def test_after_the_end_connections_are_refused() -> None:

@@ -192,12 +192,31 @@ async def select(
     return selected, ends
 
 
+class ResendStopped(RoquetError):
+    """Letters are sent up to one that was not: `unsent`."""
+
+    def __init__(self, text: str, unsent: DeadLetter) -> None:
+        super().__init__(text)
+        self.unsent = unsent
+
+    def sent_ends(self, ends: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Of each queue the offset up to which letters were sent; `ends` are those of all."""
+        message = self.unsent.message
+        stopped = message.broker_name, message.queue_id
+        sent: dict[MessageQueue, int] = {}
+        for queue, end in ends.items():  # in the order in which letters were selected
+            if (queue.broker_name, queue.queue_id) == stopped:
+                return {**sent, queue: message.queue_offset}
+            sent[queue] = end
+        return sent
+
+
 async def resend(
     producer: Producer, letters: Sequence[DeadLetter], sent: Callable[[int], object]
 ) -> None:
     """Send letters to their original topics; `sent` is called with the size of each batch.
 
-    Raises RoquetError, with the number that was stored, when a send fails or its message is less
+    Raises ResendStopped, with the number that was stored, when a send fails or its message is less
     durable than the broker's settings promise: it may be lost, so the letter is sent once more.
     """
     messages = [letter.to_message() for letter in letters]
@@ -210,10 +229,11 @@ async def resend(
         done += len(batch) - len(failures)
         sent(len(batch) - len(failures))
         if failures:
-            unsent = letters[first + results.index(failures[0])].message_id
-            raise RoquetError(
-                f"{done} of {len(messages)} were sent again; the first that was not is {unsent}: "
-                f"{failures[0]}"
+            unsent = letters[first + results.index(failures[0])]
+            raise ResendStopped(
+                f"{done} of {len(messages)} were sent again; the first that was not is "
+                f"{unsent.message_id}: {failures[0]}",
+                unsent,
             )
 
 

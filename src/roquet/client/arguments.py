@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from roquet.model.errors import UsageError
+from roquet.model.names import is_text
 from roquet.model.queue import MessageQueue
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -37,7 +38,7 @@ def check_queue(queue: object) -> MessageQueue:
     """Return a queue whose parts can be sent to a broker; UsageError for any other value."""
     if not isinstance(queue, MessageQueue):
         raise UsageError(f"a queue is a MessageQueue, not {queue!r:.100}: `queues()` gives them")
-    if not (isinstance(queue.topic, str) and isinstance(queue.broker_name, str)):
+    if not (is_text(queue.topic) and is_text(queue.broker_name)):
         raise UsageError(f"topic and broker of a queue are str: {queue!r:.200}")
     check_number(queue.queue_id, "queue_id", -INT32_MAX, INT32_MAX)
     return queue

@@ -5,6 +5,7 @@ async def test_a_silent_peer_is_forgotten(): ...      # two minutes pass in a mi
 """
 
 import asyncio
+import inspect
 import selectors
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -13,6 +14,7 @@ from functools import wraps
 from random import Random
 from typing import Any, Final, ParamSpec, TypeVar
 
+from roquet.model.errors import UsageError
 from roquet.testing.network import Network
 from roquet.testing.virtual_timers import VirtualCallback, VirtualTimer, VirtualTimers
 
@@ -222,6 +224,8 @@ def run(main: Coroutine[Any, Any, T], *, seed: int = 0) -> T:
 
 def in_virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     """Decorate a coroutine function as a plain test function that runs in virtual time."""
+    if not inspect.iscoroutinefunction(test):
+        raise UsageError(f"in_virtual_time decorates an `async def`, not {test!r:.100}")
 
     @wraps(test)
     def plain(*args: P.args, **kwargs: P.kwargs) -> T:

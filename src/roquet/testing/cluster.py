@@ -21,6 +21,7 @@ import msgspec
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
+from roquet.client.arguments import check_number
 from roquet.model.topic import MASTER_ID
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
@@ -62,8 +63,8 @@ class Cluster:
         clock: Clock,
         settings: dict[str, Any],
     ) -> None:
-        self._wanted = (namesrvs, brokers)
-        self._store = store
+        self._wanted = check_number(namesrvs, "namesrvs"), check_number(brokers, "brokers")
+        self._store = store if store == "memory" else Path(store)
         self._clock = clock
         self._settings = settings
         self._replicas = 0
@@ -92,7 +93,7 @@ class Cluster:
 
         It finds the master by the name servers, or by `ha_master`.
         """
-        name = self.brokers[of].config.broker_name
+        name = self._broker(of).config.broker_name
         self._replicas += 1
         broker_id = sum(broker.config.broker_name == name for broker in self.brokers)
         fields = {"broker_name": name, "broker_role": BrokerRole.SLAVE, "broker_id": broker_id}
@@ -107,11 +108,11 @@ class Cluster:
 
     async def stop_broker(self, index: int) -> None:
         """Stop a broker in good order; messages in memory are lost."""
-        await self.brokers[index].__aexit__(None, None, None)
+        await self._broker(index).__aexit__(None, None, None)
 
     async def start_broker(self, index: int) -> BrokerServer:
         """Start a stopped broker again, on the same port and with its files."""
-        stopped = self.brokers[index]
+        stopped = self._broker(index)
         config = msgspec.structs.replace(
             stopped.config, port=stopped.port, ha_port=stopped.broker.replication.stream_server.port
         )
@@ -120,6 +121,10 @@ class Cluster:
         self.brokers[index] = broker
         self._running.push_async_callback(broker.__aexit__, None, None, None)
         return broker
+
+    def _broker(self, index: int) -> BrokerServer:
+        check_number(index, "broker", 0, len(self.brokers) - 1)
+        return self.brokers[index]
 
     async def __aenter__(self) -> Self:
         namesrvs, brokers = self._wanted

@@ -28,7 +28,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     import asyncio
 
-    names = pyfuncitem._fixtureinfo.argnames
+    names = pyfuncitem.funcargs.keys() & inspect.signature(test).parameters.keys()
     asyncio.run(test(**{name: pyfuncitem.funcargs[name] for name in names}))
     return True
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.cli.running import must_fail, roquet, wait_for_topic
 
+from roquet.cli.messaging import produce
 from roquet.client.producer import Producer
 from roquet.model.errors import CallRefused, CallTimeout, RoquetError, UsageError
 from roquet.model.message import Message
@@ -35,6 +36,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> list[Exception | None]:
         return await send(self, messages)
 
     monkeypatch.setattr(Producer, "send_batch", send_batch)
+    monkeypatch.setattr(produce, "BATCH_LINES_MAX", 100)
     return outcomes
 
 
@@ -88,7 +90,7 @@ def test_a_failure_that_stays_is_not_tried_again(
 def test_a_line_that_is_too_long_is_named_and_those_before_it_are_sent(namesrv: str) -> None:
     typed = "one\n\ntwo\n" + "x" * (5 << 20) + "\nfour"
     words = ["produce", "long", "-q", "-n", namesrv]
-    text = r"over the limit of 4194304\n2 messages sent, not line 4: go on with --from-line 4"
+    text = r"limit of 4194304\n2 messages sent, not line 4: go on with --from-line 4, or with 5"
     must_fail(RoquetError, text, *words, typed=typed)
     roquet(*words, "--from-line", "5", typed=typed)
     assert sorted(stored(namesrv, "long", 3)) == ["four", "one", "two"]

@@ -119,7 +119,16 @@ async def _print(
     """Print and acknowledge messages, `count` at most; None is no limit."""
     printed = 0
     async for message in consumer.messages():
-        show(message)
+        try:
+            show(message)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            place = f"{message.queue} offset {message.queue_offset}"
+            raise RoquetError(
+                f"{error.strerror}: {output.quantity(printed, 'message')} printed, "
+                f"the one at {place} not whole; it is not acknowledged"
+            ) from error
         await message.ack()
         printed += 1
         if printed == count:

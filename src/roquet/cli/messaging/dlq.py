@@ -115,7 +115,12 @@ async def resend(  # noqa: PLR0913 - each is an option
         output.echo_errors(_fault_lines([fault for fault in faults if fault]))
         question = f"Send {output.quantity(len(letters), 'message')} again?"
         if letters and await approval.confirm(question):
-            await _send(namesrv, group, letters, to_stderr=approval.as_json)
+            try:
+                await _send(namesrv, group, letters, to_stderr=approval.as_json)
+            except dead_letters.ResendStopped as stopped:
+                if everything:  # the next --all goes on there
+                    await dead_letters.save_resent(reader, stopped.sent_ends(ends))
+                raise
             if everything:
                 await dead_letters.save_resent(reader, ends)
     rows = chain(_sent(letters, is_sent=not approval.dry_run), _sent(lost, is_sent=False))

@@ -29,7 +29,7 @@ from roquet.rules.send_retry import is_retryable
 STDIN_CHUNK: Final = 64 * 1024
 """Most bytes of stdin that are read at a time."""
 
-BATCH_LINES_MAX: Final = 100
+BATCH_LINES_MAX: Final = 250
 """Most lines that are sent at once: few enough that batches spread over the queues."""
 
 
@@ -74,7 +74,7 @@ def produce(  # noqa: PLR0913 - each is an option
         lines = _repeated(Message(topic, data, **fields), count)
     retry_ms = parse_millis(retry_for, "--retry-for")
     show = _no_receipt if quiet else _show_receipt_json if as_json else _show_receipt
-    rest = _rest_of_lines if data is None else lambda sent, _: _rest_of_count(count, sent)
+    rest = _rest_of_lines if data is None else lambda _, sent, __: _rest_of_count(count, sent)
     try:
         runtime.run(_produce(namesrv, lines, retry_ms, show, rest))
     except _Stopped as stopped:
@@ -106,8 +106,8 @@ class NumberedMessage(NamedTuple):
     line: int
 
 
-RestText = Callable[[int, Sequence[NumberedMessage]], str]
-"""Says what is left, from the number of messages that were sent and those that failed."""
+RestText = Callable[[Exception, int, Sequence[NumberedMessage]], str]
+"""Says what is left: from an error, the number of messages that were sent and those that failed."""
 
 
 async def _produce(
@@ -125,7 +125,7 @@ async def _produce(
                 try:
                     receipts = await _send(producer, [one.message for one in part], retry_ms)
                 except (CallError, MessageIllegal) as error:
-                    raise _Stopped(error, rest(sent, part)) from error
+                    raise _Stopped(error, rest(error, sent, part)) from error
                 for receipt in receipts:
                     show(receipt)
                 sent += len(part)
@@ -147,7 +147,7 @@ async def _send(
         try:
             if len(messages) == 1:
                 return [await producer.send(messages[0])]
-            return _receipts(await producer.send_batch(messages))
+            return [*_receipts(await producer.send_batch(messages))]
         except CallError as error:
             left_ms = deadline_ms - SYSTEM_CLOCK.monotonic_ms()
             if left_ms <= 0 or not is_retryable(error):
@@ -155,10 +155,12 @@ async def _send(
         await SYSTEM_CLOCK.sleep(min(next(pauses_ms), left_ms))
 
 
-def _rest_of_lines(sent: int, part: Sequence[NumberedMessage]) -> str:
+def _rest_of_lines(error: Exception, sent: int, part: Sequence[NumberedMessage]) -> str:
     first, last = part[0].line, part[-1].line
     where = f"line {first}" if first == last else f"lines {first} to {last}"
-    return f"{output.quantity(sent, 'message')} sent, not {where}: go on with --from-line {first}"
+    hint = f", or with {last + 1} to leave it out" if isinstance(error, MessageIllegal) else ""
+    done = f"{output.quantity(sent, 'message')} sent, not {where}"
+    return f"{done}: go on with --from-line {first}{hint}"
 
 
 def _rest_of_count(count: int, sent: int) -> str:

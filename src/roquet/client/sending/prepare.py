@@ -151,7 +151,7 @@ class MessagePreparer:
         self, message: Message, now_ms: int, selector: Selector | None = None
     ) -> PreparedMessage:
         """Check and encode a message; MessageIllegal or UsageError say what is wrong with it."""
-        if not (isinstance(message, Message) and isinstance(message.topic, str)):
+        if not _is_message(message):
             raise _not_a_message(message)
         body, order_key = message.body, message.order_key
         topic, is_unbatchable = self._topics.get(message.topic) or self._check_topic(message.topic)
@@ -225,6 +225,14 @@ def _properties(message: Message, message_id: str, *, delayed: bool) -> str:
     return text
 
 
+def _is_message(message: object) -> bool:
+    return isinstance(message, Message) and is_text(message.topic)
+
+
+def _are_texts(keys: object) -> bool:
+    return isinstance(keys, Iterable) and all(map(is_text, keys))
+
+
 def _not_a_message(message: object) -> UsageError:
     if isinstance(message, Message):
         return UsageError(f"the topic name is a text, not {message.topic!r:.100}")
@@ -287,7 +295,7 @@ def _checked_order_key(key: str) -> str:
 
 
 def _join_keys(keys: Sequence[str]) -> str:
-    if not all(map(is_text, keys)):
+    if not _are_texts(keys):
         raise UsageError(f"keys are str, as ('A-17', 'A-18'), not {keys!r:.100}")
     for key in keys:
         if not key or names.KEYS_SEPARATOR in key:
