@@ -97,6 +97,21 @@ def test_the_best_leaves_nothing_unhandled_and_avg_is_taken_of_equals(
         assert not {"CONFIG", "POP"} & {*choice.best}
 
 
+def test_the_next_best_strategy_has_its_paired_difference(summary: StudySummary) -> None:
+    churn = summary.parts[0]
+    choice = next(choice for choice in churn.choices if choice.measure == "moved")
+    apart, best = choice.next, churn.figures[choice.best[0]]["moved"]
+    assert apart is not None
+    worse = churn.figures[apart.strategy]["moved"]
+    assert apart.strategy not in choice.best
+    assert apart.mean == pytest.approx(worse.mean - best.mean)
+    # Both played the same histories: the difference is surer than either mean.
+    assert 0 < apart.margin < worse.margin + best.margin
+    assert apart.mean > apart.margin
+    for choice in churn.choices:
+        assert (choice.next is None) == (len(choice.best) == choice.of)
+
+
 def test_the_claims_are_part_of_it(summary: StudySummary) -> None:
     assert len(summary.claims) >= 6
     assert all(claim.holds for claim in summary.claims)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from roquet.model.errors import ConfigError
+from roquet.observe.log_levels import apply_log_levels
 from roquet.spark import worker_process
 from roquet.spark.worker_process import HIDE_VARIABLE, WORKER_MARK, SparkFormatter, entry_point
 
@@ -79,7 +80,7 @@ def test_the_environment_names_other_levels(
         logging.getLogger("roquet.spark.source.batch").info("Sales: reads 3 messages")
         assert package.handlers
     assert not capsys.readouterr().err
-    worker_process.apply_log_levels("")
+    apply_log_levels("")
 
 
 def test_handlers_of_the_program_get_the_lines_alone(capsys: pytest.CaptureFixture[str]) -> None:

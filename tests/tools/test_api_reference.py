@@ -39,11 +39,20 @@ def test_a_docstrings_example_is_a_block_of_code() -> None:
     assert api_reference.text_of(node) == "Does it.\n\n```python\nf()\n```\n\nAnd ends."
 
 
-def test_options_have_their_defaults() -> None:
+def test_options_have_their_defaults_and_meanings() -> None:
+    page = api_reference.spark_options()
     rows = {
-        row[0]: row[1] for row in api_reference.option_rows("spark/options.py", "SourceOptions")
+        cells[0]: cells
+        for line in page.splitlines()
+        if line.startswith("| `")
+        for cells in [[cell.strip() for cell in line.strip("|").split(" | ")]]
     }
-    assert (rows["`timeout`"], rows["`group`"]) == ("`120000`", "`'roquet-spark'`")
+    assert rows["`maxTriggerDelay`"][1] == "`15m`"
+    assert rows["`batchBytes`"][1] == "`1MiB`"
+    assert rows["`readFrom`"][1] == "`master`"
+    assert rows["`lessDurable`"][1] == "`retry`"
+    assert rows["`startingTime`"][1] == ""
+    assert [option for option, cells in rows.items() if not cells[2]] == []
 
 
 def test_every_setting_of_a_client_has_a_value_and_a_meaning() -> None:

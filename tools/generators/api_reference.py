@@ -3,17 +3,24 @@
 python tools/generators/api_reference.py            prints the documents
 python tools/generators/api_reference.py --write    writes them
 
-Sources are read, not imported: the pages are the same whatever is installed.
+Sources are read, not imported, but for defaults: the pages are the same whatever is installed.
 """
 
 import argparse
 import ast
 import textwrap
 from collections.abc import Iterator
+from enum import Enum
 from itertools import groupby, pairwise
 from pathlib import Path
 
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import fields as fields_of
+
 from roquet.client import config
+from roquet.spark.access_options import AccessOptions
+from roquet.spark.options import SourceOptions
+from roquet.spark.sink.options import SinkOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "roquet"
@@ -112,8 +119,8 @@ Plain async functions over an `AdminClient`, which the command line calls, too.
 """
 
 SPARK_HEAD = """
-Names are read without regard to case. Times in defaults are in ms, sizes in bytes; an option takes
-a unit (`30s`, `64MiB`). How they are used: [Read topics with Spark](../howto/spark-source.md),
+Names are read without regard to case. Times and sizes take a unit (`30s`, `64MiB`). How they are
+used: [Read topics with Spark](../howto/spark-source.md), [SQL and dbt](../howto/sql-and-dbt.md),
 [Stream topics](../howto/spark-streams.md), [Write to topics](../howto/spark-sink.md).
 """
 
@@ -352,15 +359,6 @@ def testing() -> str:
     return shown
 
 
-def constants(path: str) -> dict[str, tuple[str, str]]:
-    """Values and meanings of a module's constants."""
-    found = {}
-    for node, after in pairwise([*tree_of(path).body, ast.Pass()]):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
-            found[node.target.id] = ast.unparse(node.value), documented(after)
-    return found
-
-
 def readers(path: str) -> Iterator[tuple[str, str]]:
     """Option and field of each option that a module reads."""
     for node in tree_of(path).body:
@@ -374,15 +372,33 @@ def readers(path: str) -> Iterator[tuple[str, str]]:
                 yield str(key.value), ast.literal_eval(value.elts[0])
 
 
-def option_rows(path: str, name: str) -> Iterator[tuple[str, ...]]:
-    """Option, default and meaning."""
-    node, values = definitions(path)[name], constants(path)
+def option_rows(path: str, kind: type[Struct]) -> Iterator[tuple[str, ...]]:
+    """Option, default as one would write it, and meaning."""
+    node, defaults = definitions(path)[kind.__name__], {f.name: f.default for f in fields_of(kind)}
     assert isinstance(node, ast.ClassDef)
-    told = {field: (default, text) for field, _, default, text in fields(node)}
-    for option, field in readers(path):
-        default, text = told.get(field, ("", ""))
-        value, why = values.get(default, (default, ""))
-        yield code(option), code("" if value in {"None", "()"} else value), text or why
+    told = {field: text for field, _, _, text in fields(node)}
+    for option, field in readers(path):  # a second option of a field has no default of its own
+        default = INVERTED.get(field) or option_text(field, defaults.pop(field, None))
+        yield code(option), code(default), told[field]
+
+
+INVERTED = {"ignores_others": "error", "accepts_less_durable": "retry"}
+"""Defaults of options whose field says whether the other value was given."""
+
+
+def option_text(field: str, value: object) -> str:
+    """The value of an option's field as text; empty for none."""
+    if value is NODEFAULT or value is None or value == ():
+        return ""
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    if isinstance(value, Enum):
+        return str(value.value)
+    if field.endswith("_ms") and isinstance(value, int):
+        return f"{value // 60_000}m" if value % 60_000 == 0 else f"{value // 1000}s"
+    if "bytes" in field and isinstance(value, int):
+        return f"{value // 2**20}MiB"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def spark_options() -> str:
@@ -390,10 +406,10 @@ def spark_options() -> str:
     shown = f"# Spark options\n\n{GENERATED}{SPARK_HEAD}"
     head = "| option | default | meaning |"
     shown += "\n## Reads and streams\n" + table(
-        head, option_rows("spark/options.py", "SourceOptions")
+        head, option_rows("spark/options.py", SourceOptions)
     )
-    shown += "\n## Writes\n" + table(head, option_rows("spark/sink/options.py", "SinkOptions"))
-    access = option_rows("spark/access_options.py", "AccessOptions")
+    shown += "\n## Writes\n" + table(head, option_rows("spark/sink/options.py", SinkOptions))
+    access = option_rows("spark/access_options.py", AccessOptions)
     return shown + "\n## Signatures and TLS, of reads and writes\n" + table(head, access)
 
 

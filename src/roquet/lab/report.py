@@ -36,9 +36,10 @@ _CHOOSE: Final = (
     "For each scenario and each goal: the strategy with the best mean over all histories, of those "
     "that handle every message. Another strategy is as good when the 95 % interval of their "
     "difference, taken history by history, includes zero, or when the difference is under half a "
-    "percent. Of equally good ones AVG is named, the default of every client. POP shares messages "
-    "and not queues, so it has a column of its own; it does not keep the order of keys. CONFIG is "
-    "left out, because it does not react to changes."
+    "percent. The next is the best of the others, with its difference from the best one and the "
+    "interval of that. Of equally good ones AVG is named, the default of every client. POP shares "
+    "messages and not queues, so it has a column of its own; it does not keep the order of keys. "
+    "CONFIG is left out, because it does not react to changes."
 )
 _CLAIMS: Final = "The claims of the documents about the strategies, checked in every history."
 _PICTURES: Final = (
@@ -76,7 +77,7 @@ def html(summary: StudySummary) -> str:
 
 
 def _choices(summary: StudySummary) -> str:
-    header = ["scenario", "you want", "choose", "its mean", "as good", "POP has"]
+    header = ["scenario", "you want", "choose", "its mean", "as good", "the next has", "POP has"]
     rows = []
     for part in summary.parts:
         name = part.name
@@ -97,10 +98,19 @@ def _advice_cells(part: ScenarioSummary, goal: Goal, choice: GoalChoice) -> Sequ
     figure = f"{_with_margin(part.figures[chosen][goal.measure], goal.scale)}{_GLUE}{unit}"
     alike = ", ".join(others)
     if len(choice.best) == choice.of and others:
-        return ["whichever", figure, "all of them", _pop_figure(part, goal)]
+        return ["whichever", figure, "all of them", "-", _pop_figure(part, goal)]
     if len(others) > NAMES_MAX:
         alike = f"{len(others)} others"
-    return [Cell(chosen, True), figure, alike or "none", _pop_figure(part, goal)]
+    worse = next_text(choice, goal) or "-"
+    return [Cell(chosen, True), figure, alike or "none", worse, _pop_figure(part, goal)]
+
+
+def next_text(choice: GoalChoice, goal: Goal) -> str:
+    """The best strategy that is not as good, and how much more it has; empty without any."""
+    apart = choice.next
+    if apart is None:
+        return ""
+    return f"{apart.strategy} +{_plus_or_minus(apart.mean * goal.scale, apart.margin * goal.scale)}"
 
 
 def _pop_figure(part: ScenarioSummary, goal: Goal) -> str:
@@ -159,7 +169,10 @@ def _picture(part: ScenarioSummary, goal: Goal, figures: Mapping[str, MeasureSta
 
 
 def _with_margin(figure: MeasureStatistics, scale: float) -> str:
-    mean, margin = figure.mean * scale, figure.margin * scale
+    return _plus_or_minus(figure.mean * scale, figure.margin * scale)
+
+
+def _plus_or_minus(mean: float, margin: float) -> str:
     digits = 2 if mean < 10 else 1 if mean < 100 else 0
     while digits < 3 and margin and round(margin, digits) == 0:
         digits += 1

@@ -73,6 +73,15 @@ GOALS: Final = (
 )  # fmt: skip
 
 
+class PairedDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """How much more of a measure a strategy has than the best one, history by history."""
+
+    strategy: str
+    mean: float
+    margin: float
+    """Half the width of the 95 % confidence interval of the mean difference."""
+
+
 class GoalChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The best strategies for one goal in one scenario, of those that handle all messages."""
 
@@ -81,6 +90,8 @@ class GoalChoice(msgspec.Struct, frozen=True, kw_only=True):
     """Strategies with queue owners; several where their difference is not significant."""
     of: int
     """The number of strategies that were compared."""
+    next: PairedDifference | None = None
+    """The best of those that are not as good; None without any."""
 
 
 class ScenarioSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,19 +215,31 @@ def _choose(
     known = [place for place in eligible if not np.isnan(values[:, place]).all()]
     if not known:
         return None
-    best = min(known, key=lambda place: float(np.nanmean(values[:, place])))
+    known.sort(key=lambda place: float(np.nanmean(values[:, place])))
+    best = known[0]
     alike = [place for place in known if is_equivalent(values[:, place], values[:, best])]
     # Of equivalent ones AVG, every client's default, is recommended; else the best one.
     alike.sort(key=lambda place: (study.strategies[place] != "AVG", place != best))
     names = tuple(study.strategies[place] for place in alike)
-    return GoalChoice(measure=measure, best=names, of=len(known))
+    difference = None
+    for worse in [place for place in known if place not in alike][:1]:
+        if len(apart := _difference(values[:, worse], values[:, best])):
+            difference = PairedDifference(
+                strategy=study.strategies[worse], mean=float(apart.mean()), margin=_margin(apart)
+            )
+    return GoalChoice(measure=measure, best=names, of=len(known), next=difference)
 
 
 def is_equivalent(values: MeasureArray, best: MeasureArray) -> bool:
     """Whether a strategy's difference from the best is not significant, or negligible."""
-    apart = values - best
-    apart = apart[~np.isnan(apart)]
+    apart = _difference(values, best)
     if not len(apart):
         return False
     mean = float(apart.mean())
     return mean <= max(_margin(apart), NEGLIGIBLE_FRACTION * abs(float(np.nanmean(best))))
+
+
+def _difference(values: MeasureArray, others: MeasureArray) -> MeasureArray:
+    """The differences of the histories to which a measure applies under both strategies."""
+    apart = values - others
+    return apart[~np.isnan(apart)]

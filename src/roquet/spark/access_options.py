@@ -31,16 +31,16 @@ class AccessOptions(msgspec.Struct, frozen=True, kw_only=True):
     security_token: str | None = None
     """Token of temporary keys."""
     tls: bool | None = None
-    """Whether connections are secured by TLS; None does with a file of TLS."""
+    """Whether connections are secured by TLS; they are without it where a file of TLS is named."""
     tls_ca: str | None = None
     """File of the authority that signs the servers' certificates, on the driver and on each
-    worker; None trusts the authorities of the machine."""
+    worker; the authorities of the machine are trusted without it."""
     tls_cert: str | None = None
     """File of the certificate for servers that ask for one."""
     tls_key: str | None = None
     """File of its private key."""
     tls_server_name: str | None = None
-    """The name that certificates must be for; None is the host of each address."""
+    """The name that certificates must be for; the host of each address without it."""
     tls_check_host: bool = True
     """Whether a certificate must be for the host that presents it."""
     tls_verify: bool = True

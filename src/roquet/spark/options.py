@@ -83,34 +83,60 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a read."""
 
     namesrv: tuple[str, ...]
+    """Name servers, `a:9876;b:9876`; those of the environment variable NAMESRV_ADDR without it."""
     topics: tuple[str, ...] = ()
+    """The topic, or several with commas between them."""
     topic_pattern: str | None = None
-    """Selects topics instead of `topics`; a stream adds topics that match later."""
+    """A regular expression for whole names in the place of `topic`; a stream adds topics that
+    match later."""
     starting_offsets: OffsetSpec = "earliest"
+    """Where a read begins: earliest, latest, a time, an age, `group:NAME` or offsets as JSON.
+    `startingTime` takes a time or an age."""
     ending_offsets: OffsetSpec = "latest"
+    """Where a batch read ends, that message excluded, in the same forms; a stream has no end.
+    `endingTime` takes a time or an age."""
     max_offsets_per_trigger: int | None = None
+    """Most messages of a stream's batch, shared out among the queues."""
     max_bytes_per_trigger: int | None = None
+    """Most bytes of a stream's batch as stored, by an estimate of the messages' size."""
     min_offsets_per_trigger: int | None = None
+    """Fewer messages wait for more, at most for `maxTriggerDelay`."""
     max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
+    """How long fewer messages than `minOffsetsPerTrigger` are held back."""
     max_records_per_partition: int | None = None
+    """Most messages of one task; counts more than `maxPartitions`."""
     publish_progress: str | None = None
+    """The group that a stream's offsets are committed for, one batch late; `listener.publish` does
+    it at once."""
     fail_on_data_loss: bool = True
+    """`false` continues where messages are gone, and logs which ones."""
     columns: tuple[str, ...] = DEFAULT
+    """The columns of the rows, with commas between them; `*` is all. Others are never built."""
     tags: tuple[str, ...] | None = None
-    """Only messages with one of these tags."""
+    """Only messages with one of these tags: `paid || refunded`. Brokers look at them."""
     sql92: str | None = None
-    """Only messages whose properties make this expression true."""
+    """Only messages whose properties make this expression true. Brokers look at them."""
     pushdown: bool = False
+    """Whether the conditions of a batch query narrow what is read; Spark checks them again."""
     drop_doubles: bool = False
+    """Whether of messages that Roquet's sink wrote twice a task gives the first one alone."""
     min_partitions: int = 1
+    """Fewest tasks of a read."""
     max_partitions: int | None = None
+    """Most tasks of a read; the cores of the session without it."""
     group: str = GROUP
+    """The consumer group that brokers count the reads for; no offset is committed for it."""
     share_group: bool = False
     """Read with the group's name even when it has members."""
     decompress: bool = True
+    """`false` leaves compressed bodies as they are."""
     timeout_ms: int = TIMEOUT_MS
+    """How long name servers and brokers may be away before the read fails: a restart may take a
+    minute. After two seconds a warning says what is waited for."""
     read_from: ReadFrom = ReadFrom.MASTER
-    """REPLICA: tasks read what replicas have from them, and the rest from the master."""
+    """`replica`: tasks read what replicas have from them, and the rest from the master."""
+    body_format: str = "binary"
+    """Only `binary` here, and no schema: `roquet.spark.typed` makes typed columns of JSON."""
     access: AccessOptions = AccessOptions()
 
 
@@ -136,7 +162,6 @@ def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptio
             name = f"{field.removesuffix('_offsets')}Offsets"
             fields[field] = offset_spec.check_topics(fields[field], fields.get("topics", ()), name)
             _check_matched(fields[field], fields.get("topic_pattern"), name)
-    fields.pop("body_format", None)
     settings = SourceOptions(**fields)
     if settings.max_partitions and settings.max_partitions < settings.min_partitions:
         raise ConfigError("maxPartitions is less than minPartitions")

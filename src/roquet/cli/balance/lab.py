@@ -234,14 +234,17 @@ def _lines(
 
 
 def _choices(summary: "StudySummary") -> Any:
+    from roquet.lab.report import next_text
     from roquet.lab.summary import GOALS
 
-    text = {want.measure: want.text for want in GOALS}
+    goals = {goal.measure: goal for goal in GOALS}
     rows: list[tuple[str, ...]] = []
     for part in summary.parts:
         for number, choice in enumerate(part.choices):
             chosen, *others = choice.best
             is_all = bool(others) and len(choice.best) == choice.of
             cells = ("whichever", "all of them") if is_all else (chosen, ", ".join(others))
-            rows.append(("" if number else part.name, text[choice.measure], *cells))
-    return output.table(("scenario", "you want", "choose", "as good"), rows)
+            goal = goals[choice.measure]
+            name = "" if number else part.name
+            rows.append((name, goal.text, *cells, next_text(choice, goal)))
+    return output.table(("scenario", "you want", "choose", "as good", "next, worse by"), rows)

@@ -45,24 +45,35 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a write. Times are in ms, sizes in bytes."""
 
     namesrv: tuple[str, ...]
+    """Name servers, `a:9876;b:9876`; those of the environment variable NAMESRV_ADDR without it."""
     topic: str | None = None
-    """None takes the topic from column `topic`."""
+    """The topic of all rows; that of column `topic` without it."""
     group: str = GROUP
+    """The producer group. No other producer may be in it: brokers would ask it about our half
+    messages."""
     timeout_ms: int = TIMEOUT_MS
+    """How long name servers and brokers may be away or busy before the write fails. After two
+    seconds a warning says what is waited for."""
     batch_bytes: int = BATCH_BYTES
+    """Size of one request as stored: larger ones are no faster, and other clients wait for them."""
     body_bytes_max: int = BODY_BYTES_MAX
+    """The longest body; brokers have a setting of that name."""
     ignores_others: bool = False
-    """Whether unknown columns are ignored instead of refused."""
+    """`ignore` passes over columns that no message has; `error` refuses them."""
     accepts_less_durable: bool = False
-    """Whether rows count as written that a broker stored less durably than its settings promise."""
+    """`accept` counts rows as written that a broker stored less durably than its settings promise;
+    `retry` sends them again until the timeout."""
     creates_topics: bool = False
     """Whether brokers may make a topic that does not exist, if their settings allow it."""
     job: str | None = None
     """The name of a batch write: a repetition under the same name gives rows the same keys."""
     transactional: bool = False
+    """Whether all rows of a batch become visible once, or none, by half messages."""
     transaction_time_ms: int = TRANSACTION_TIME_MS
+    """How long brokers leave half messages alone: longer than most micro-batches take."""
     commits: str | None = None
-    """The directory of the commit records, or their URL in an object store."""
+    """The directory of the commit records, or their URL in an object store; beside the checkpoint
+    without it."""
     access: AccessOptions = AccessOptions()
 
 
