@@ -1,13 +1,15 @@
-"""JSON bodies become typed columns, and errors name what is wrong."""
+"""Bodies become typed columns, and errors name what is wrong."""
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from roquet.model.errors import ConfigError
-from roquet.spark.typed import fields_of, read_json, typed
+from roquet.lake.columns.body_schemas import BodySchema
+from roquet.model.errors import ConfigError, UsageError
+from roquet.spark.typed import fields_of, parse_batches, read_json, typed
 
 BODIES = ['{"id": 1, "sum": 9}', "{oops", '{"id": "x", "sum": 5}', "", '{"id": 4, "more": 1}']
 
@@ -72,3 +74,30 @@ def test_the_schema_may_be_an_option(spark: SparkSession) -> None:
     }  # fmt: skip
     assert read_json(spark, options).columns == ["key", "id"]
     assert read_json(spark, options, stream=True).isStreaming
+
+
+AVRO = BodySchema(
+    format="avro",
+    text='{"type": "record", "name": "O", "fields": [{"name": "id", "type": "int"}]}',
+)
+AVRO_ROWS = pa.RecordBatch.from_pydict(
+    {"tag": ["a", "b", "c"], "body": pa.array([b"\x02", b"no record", b"\x04"], pa.binary())}
+)
+
+
+def test_avro_bodies_are_parsed_by_a_schema_file() -> None:
+    pytest.importorskip("fastavro", reason="pip install 'roquet[avro]'")
+    [rows] = parse_batches([AVRO_ROWS], source=AVRO, mode="permissive", into=None)
+    assert rows.to_pydict() == {"tag": ["a", "b", "c"], "id": [1, None, 2]}
+    [rows] = parse_batches([AVRO_ROWS], source=AVRO, mode="dropmalformed", into="value")
+    assert rows.to_pydict() == {"tag": ["a", "c"], "value": [{"id": 1}, {"id": 2}]}
+    with pytest.raises(UsageError, match="does not parse: no Avro record"):
+        list(parse_batches([AVRO_ROWS], source=AVRO, mode="failfast", into=None))
+
+
+@pytest.mark.spark_suite
+def test_spark_has_the_fields_of_avro_bodies(spark: SparkSession) -> None:
+    pytest.importorskip("fastavro", reason="pip install 'roquet[avro]'")
+    frame = spark.createDataFrame([("a", bytearray(b"\x02"))], "tag string, body binary")
+    for into, expected in ((None, ("a", 1)), ("value", ("a", (1,)))):
+        assert [tuple(row) for row in typed(frame, AVRO, into=into).collect()] == [expected]

@@ -6,17 +6,19 @@ other offsets, because another archive has written: so no message is stored twic
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
+from typing import ClassVar, Final, Protocol, Self
 
 import msgspec
 import pyarrow as pa
 
-from roquet.lake.columns.body_columns import BodyField, check_format, file_schema
+from roquet.lake.columns.body_columns import JSON, BodyField, check_format, file_schema
+from roquet.lake.columns.body_schemas import BodySchema
 from roquet.lake.columns.column_statistics import ColumnStatistics
 from roquet.lake.columns.partition_scheme import (
     DAILY,
     Partition,
     PartitionScheme,
+    RowDivision,
     parse_scheme,
     parse_sort,
 )
@@ -31,9 +33,6 @@ from roquet.lake.queue_offsets import (
     to_json,
 )
 from roquet.model.errors import ConfigError, RoquetError
-
-if TYPE_CHECKING:
-    from roquet.lake.files.parquet_writer import RowDivision
 
 FORMAT: Final = 2
 """Newest version of an archive's own data: identity, commits and offsets. Newer ones are refused.
@@ -61,7 +60,9 @@ class ArchiveIdentity(msgspec.Struct, frozen=True, kw_only=True):
     sort_by: tuple[str, ...] = ()
     """Columns by which merged files are sorted, before queue and offset."""
     body_format: str = ""
-    """`json` if the table has columns for the fields of the bodies."""
+    """`json`, `avro` or `protobuf` if the table has columns for the fields of the bodies."""
+    body_source: BodySchema | None = None
+    """The schema with which it was made, of bodies in Avro or Protobuf."""
     infer_body: bool = False
     """Whether every run adds columns for the fields that bodies turn out to have."""
     body_prefix: str = ""
@@ -214,7 +215,7 @@ class ArchiveTable(ABC):
         """The files that readers see; ConfigError where another writer keeps rows otherwise."""
 
     @property
-    def division(self) -> "RowDivision":
+    def division(self) -> RowDivision:
         """How rows are divided among files."""
         return self.identity.scheme
 
@@ -356,9 +357,9 @@ def agree_identity(
 def _check_bodies(wanted: ArchiveIdentity, existing: ArchiveIdentity, where: object) -> None:
     """Raise ConfigError when bodies are wanted in other columns than the table was made with."""
     if wanted.body_format and wanted.body_format != existing.body_format:
+        option = "--body-format json" if wanted.body_format == JSON else f"--{wanted.body_format}"
         raise ConfigError(
-            f"{where} was made without --body-format {wanted.body_format}: leave it out, or give "
-            "another directory"
+            f"{where} was made without {option}: leave it out, or give another directory"
         )
     if wanted.body_prefix and existing.body_prefix not in ("", wanted.body_prefix):
         raise ConfigError(
@@ -370,7 +371,7 @@ def _check_bodies(wanted: ArchiveIdentity, existing: ArchiveIdentity, where: obj
 def _new_identity(wanted: ArchiveIdentity) -> ArchiveIdentity:
     """The identity of a new table, its choices checked and spelled in one way."""
     columns = archive_columns(wanted.columns)
-    check_format(wanted.body_format, columns)
+    check_format(wanted.body_format, columns, has_source=wanted.body_source is not None)
     scheme = parse_scheme(wanted.partition_by, columns)
     return msgspec.structs.replace(
         wanted,

@@ -1,20 +1,27 @@
-"""Typed columns of JSON bodies: Spark's own `from_json` over what the source reads.
+"""Typed columns of bodies: JSON by Spark's own `from_json`, Avro and Protobuf by schema files.
 
     frame = read_json(spark, {"namesrv": "127.0.0.1:9876", "topic": "orders"}, "id long, sum int")
+    frame = typed(messages, read_schema_file("avro", "order.avsc"))
 
-The Python source returns bytes; Spark's JVM parses them, many times faster than Python could.
+The Python source returns bytes; Spark's JVM parses JSON, many times faster than Python could.
+Workers parse the other formats, a batch of Arrow at a time.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
-from roquet.model.errors import ConfigError
+from roquet.lake.columns.body_schemas import BodySchema, columns_of, read_schema_file
+from roquet.model.errors import ConfigError, UsageError
 from roquet.model.settings import suggest
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
+
+__all__ = ["BodySchema", "Mode", "fields_of", "read_json", "read_schema_file", "typed"]
 
 Mode: TypeAlias = Literal["permissive", "failfast", "dropmalformed"]
 
@@ -53,14 +60,15 @@ def read_json(
 
 def typed(
     frame: "DataFrame",
-    schema: "StructType | str",
+    schema: "StructType | str | BodySchema",
     *,
     mode: Mode = "permissive",
     into: str | None = None,
 ) -> "DataFrame":
-    """The frame with the fields of its JSON bodies instead of column `body`.
+    """The frame with the fields of its bodies instead of column `body`.
 
-    `schema` is a StructType, its JSON, or SQL: `id long, items array<string>`. `into` names one
+    `schema` is a StructType, its JSON, or SQL: `id long, items array<string>`; for bodies in Avro
+    or Protobuf it is that of their schema file (`read_schema_file`). `into` names one
     struct column for all fields, for fields called like a message's columns. For a body that does
     not parse, `permissive` gives null fields (and the text in a field `_corrupt_record`, when the
     schema has one), `failfast` raises, `dropmalformed` drops the row.
@@ -69,6 +77,8 @@ def typed(
 
     if mode not in (modes := get_args(Mode)):
         raise ConfigError(f"mode {mode!r} is none of {', '.join(modes)}{suggest(mode, modes)}")
+    if isinstance(schema, BodySchema):
+        return _typed_by_file(frame, schema, mode, into)
     fields = fields_of(schema)
     _check_names(frame.columns, fields.fieldNames(), into)
     json_fields = _with_corrupt(fields) if mode == "dropmalformed" else fields
@@ -83,6 +93,43 @@ def typed(
     return parsed.select(
         *other_columns, *([functions.struct(*columns).alias(into)] if into else columns)
     )
+
+
+def _typed_by_file(
+    frame: "DataFrame", source: BodySchema, mode: Mode, into: str | None
+) -> "DataFrame":
+    from pyspark.sql.types import StructField, StructType
+
+    columns = columns_of(source)
+    _check_names(frame.columns, [column.name for column in columns], into)
+    fields = fields_of(", ".join(f"`{column.name}` {column.type}" for column in columns))
+    kept = [field for field in frame.schema.fields if field.name != "body"]
+    made = [StructField(into, fields)] if into else fields.fields
+    parse = partial(parse_batches, source=source, mode=mode, into=into)
+    return frame.mapInArrow(parse, StructType([*kept, *made]))
+
+
+def parse_batches(
+    batches: "Iterable[pa.RecordBatch]", *, source: BodySchema, mode: Mode, into: str | None
+) -> "Iterator[pa.RecordBatch]":
+    """Batches with the fields of their bodies instead of column `body`, as `typed` says."""
+    import pyarrow as pa
+
+    from roquet.lake.columns.body_parser import BodyParser
+
+    parser = BodyParser(columns_of(source), source=source)
+    for batch in batches:
+        errors, *values = parser.parse(batch.column("body"))
+        if mode == "failfast" and parser.bad_bodies:
+            raise UsageError(f"a body that does not parse: {errors.drop_null()[0].as_py()}")
+        names = parser.schema.names[1:]
+        if into:
+            values, names = [pa.StructArray.from_arrays(values, names)], [into]
+        others = [name for name in batch.schema.names if name != "body"]
+        rows = pa.RecordBatch.from_arrays(
+            [*(batch.column(name) for name in others), *values], [*others, *names]
+        )
+        yield rows.filter(errors.is_null()) if mode == "dropmalformed" else rows
 
 
 def fields_of(schema: "StructType | str") -> "StructType":

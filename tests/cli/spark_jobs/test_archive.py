@@ -110,6 +110,30 @@ def test_fields_without_a_column_are_named_the_most_frequent_ones_first(job: Fak
     assert line["unknown_fields"] == counts
 
 
+def test_a_schema_file_gives_the_format_of_bodies(job: FakeJob, tmp_path: Path) -> None:
+    pytest.importorskip("fastavro", reason="pip install 'roquet[avro]'")
+    path = tmp_path / "order.avsc"
+    path.write_text('{"type": "record", "name": "O", "fields": [{"name": "id", "type": "int"}]}')
+    result = spark("archive", "orders", "lake", "--avro", str(path))
+    assert result.exit_code == 0, result.output
+    assert (job.params.body_format, job.params.body_source.format) == ("avro", "avro")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--avro", "a.avsc", "--protobuf", "b.desc", "--message-type", "a.B"], "have one format"),
+        (["--avro", "a.avsc", "--body-format", "json"], "have one format"),
+        (["--protobuf", "b.desc"], "go together"),
+        (["--message-type", "a.B"], "go together"),
+    ],
+)
+def test_bodies_have_one_format(job: FakeJob, words: list[str], text: str) -> None:
+    error = spark("archive", "orders", "lake", *words).exception
+    assert isinstance(error, UsageError)
+    assert text in str(error)
+
+
 def test_bad_bodies_and_new_columns_are_named(job: FakeJob) -> None:
     columns = [f"c{number} int" for number in range(12)]
     job.done = ArchiveProgress(rows=3, bytes=2048, bad_bodies=1_200, new_columns=columns, number=4)

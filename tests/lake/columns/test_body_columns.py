@@ -136,5 +136,8 @@ def test_bad_bodies_need_a_column_to_stay_in() -> None:
     check_format("", ())
     with pytest.raises(ConfigError, match="needs the column 'body'"):
         check_format("json", ("broker",))
-    with pytest.raises(ConfigError, match="'avro' is not json"):
+    with pytest.raises(ConfigError, match="say --avro FILE"):
         check_format("avro", ("body",))
+    check_format("avro", ("body",), has_source=True)
+    with pytest.raises(ConfigError, match="'xml' is not json"):
+        check_format("xml", ("body",))

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from tests.spark.sink.conftest import SinkCluster
 
-from roquet.model.errors import CallRefused, MessageIllegal
-from roquet.spark.sink import task
+from roquet.model.errors import CallRefused, MessageIllegal, UsageError
+from roquet.spark.sink import delivery, task
 from roquet.spark.sink.commit_records import from_bytes, refs_of
 from roquet.spark.sink.delivery import DeliveredRequest
 from roquet.spark.sink.options import SinkOptions
@@ -35,6 +36,20 @@ def test_rows_are_spread_over_all_queues_and_none_is_missing(sink_cluster: SinkC
     rows = [dict(pairs)["ROQUET_ROW"] for pairs in table["properties"].to_pylist()]
     assert sorted(rows) == sorted(f"q/0/3/{at}" for at in range(3_000))
     assert len({dict(pairs)["UNIQ_KEY"] for pairs in table["properties"].to_pylist()}) == 3_000
+
+
+def test_a_topic_of_a_typing_error_is_not_made(
+    sink_cluster: SinkCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "UNKNOWN_TOPIC_MS", 0)
+    sink_cluster.create("orders-of-today")
+    options = sink_cluster.options(topic="orders-of-tody")
+    with pytest.raises(UsageError, match="did you mean 'orders-of-today'"):
+        write(options, {"body": [b"1"]})
+    with pytest.raises(UsageError, match="is unknown to"):
+        sink_cluster.read("orders-of-tody")
+    made = msgspec.structs.replace(options, creates_topics=True)
+    assert write(made, {"body": [b"1"]})[0] == 1, "brokers make it when they are asked to"
 
 
 def test_every_column_of_a_row_arrives(sink_cluster: SinkCluster) -> None:

@@ -66,7 +66,8 @@ def archive(options: ArchiveOptions, namesrv: str, as_json: bool) -> Result | No
     if options.once and options.every:
         raise UsageError("--once or --every: an archive ends, or it does not")
     edges = {"startingOffsets": options.start, "endingOffsets": options.until}
-    params = options.params(archive_job.Params, options=options.source(namesrv, **edges))
+    source = options.source(namesrv, **edges)
+    params = options.params(archive_job.Params, options=source, **options.body_source())
     if options.clean:
         _clean(params)
         return None

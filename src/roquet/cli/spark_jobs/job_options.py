@@ -135,6 +135,25 @@ class BodyOptions(JobOptions):
     infer: bool = option(
         "Add columns for the fields that bodies turn out to have.", gives=As("infer_body")
     )
+    avro: str | None = option("Columns by the Avro schema of the bodies.", metavar="FILE.avsc")
+    protobuf: str | None = option(
+        "Columns by the Protobuf descriptors of the bodies.", metavar="FILE.desc"
+    )
+    message_type: str | None = option("With --protobuf: shop.Order.", metavar="PACKAGE.NAME")
+
+    def body_source(self) -> dict[str, Any]:
+        """The parameters that the schema file of the bodies gives."""
+        from roquet.lake.columns.body_schemas import read_schema_file
+
+        given = {name: path for name in ("avro", "protobuf") if (path := getattr(self, name))}
+        if len(given) + bool(self.body_format) > 1:
+            raise UsageError("--avro, --protobuf or --body-format: bodies have one format")
+        if (self.message_type is not None) != ("protobuf" in given):
+            raise UsageError("--protobuf FILE.desc and --message-type PACKAGE.NAME go together")
+        for name, path in given.items():
+            source = read_schema_file(name, path, self.message_type or "")
+            return {"body_format": name, "body_source": source}
+        return {}
 
 
 class SparkOptions(JobOptions):

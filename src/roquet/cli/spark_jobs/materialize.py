@@ -73,7 +73,7 @@ def materialize(options: MaterializeOptions, namesrv: str, as_json: bool) -> Res
     from roquet.spark.jobs.materialize import materialize_job as job
 
     source = options.source(namesrv, startingOffsets=options.start)
-    params = options.params(job.Params, options=source)
+    params = options.params(job.Params, options=source, **options.body_source())
     done, seconds = run_on_spark(
         "materialize", params.topic, job.run, params, stop_event().is_set, quiet=as_json
     )

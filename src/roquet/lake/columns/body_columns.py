@@ -25,6 +25,9 @@ BODY_ERROR: Final = "body_error"
 """Column (string) with the reason why a body could not be parsed; null for one that was."""
 
 JSON: Final = "json"
+AVRO: Final = "avro"
+PROTOBUF: Final = "protobuf"
+FORMATS: Final = (JSON, AVRO, PROTOBUF)
 
 FIELDS_MAX: Final = 256
 """Body columns of a table: bodies of random field names shall not widen it without end."""
@@ -167,10 +170,12 @@ def body_schema(fields: Iterable[BodyField]) -> pa.Schema:
     return pa.schema([pa.field(BODY_ERROR, pa.string()), *typed])
 
 
-def check_format(body_format: str, columns: Sequence[str]) -> None:
+def check_format(body_format: str, columns: Sequence[str], *, has_source: bool = False) -> None:
     """Raise ConfigError for a format there is not, and without the column that keeps bad bodies."""
-    if body_format not in ("", JSON):
+    if body_format not in ("", *FORMATS):
         raise ConfigError(f"--body-format {body_format!r} is not json")
+    if body_format in (AVRO, PROTOBUF) and not has_source:
+        raise ConfigError(f"--body-format {body_format}: say --{body_format} FILE, with the schema")
     if body_format and "body" not in columns:
         raise ConfigError("--body-format needs the column 'body', which keeps what does not parse")
 

@@ -1,4 +1,4 @@
-"""Body parser: JSON bodies of a batch become typed columns, row by row.
+"""Body parser: bodies of a batch, in JSON or by a schema, become typed columns, row by row.
 
 A body that does not parse, or has another type in one of the fields, gets its reason in
 `body_error` and null in all fields; it never stops a batch. Each body is parsed alone: joined into
@@ -8,6 +8,8 @@ one text, as pyarrow's JSON reader wants them, two broken bodies could pass for 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
+from functools import partial
+from itertools import repeat
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
@@ -15,6 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from roquet.lake.columns.body_columns import BodyField, body_schema
+from roquet.lake.columns.body_schemas import BodySchema, Decode, decoder_of
 from roquet.lake.columns.body_types import arrow_type
 
 ERROR_LENGTH_MAX: Final = 200
@@ -85,7 +88,13 @@ def add_counts(counts: Counter[str], more: Mapping[str, int]) -> None:
 class BodyParser:
     """Parses bodies into the columns of these fields."""
 
-    def __init__(self, fields: Sequence[BodyField], counter: FieldCounter | None = None) -> None:
+    def __init__(
+        self,
+        fields: Sequence[BodyField],
+        counter: FieldCounter | None = None,
+        source: BodySchema | None = None,
+    ) -> None:
+        """`source` is the schema of bodies that are no JSON; their unknown fields do not count."""
         self._fields = fields
         self._counter = counter
         self.bad_bodies = 0
@@ -103,7 +112,10 @@ class BodyParser:
             for at, field in enumerate(fields)
         ]
         body = msgspec.defstruct("Body", spec)
-        self._decode = msgspec.json.Decoder(body).decode
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(body).decode
+        if source is not None:
+            counter, self._counter = None, None
+            self._decode = partial(_decode_by, decoder_of(source), body)
         self._none = body()
         self._decode_known = self._decode
         if counter is not None:
@@ -117,15 +129,16 @@ class BodyParser:
             columns = [*batch.columns, *self.parse(batch.column("body"))]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def parse(self, bodies: pa.Array) -> list[pa.Array]:
-        """`body_error` and a column for each field."""
+    def parse(self, bodies: pa.Array, skipped: pa.Array | None = None) -> list[pa.Array]:
+        """`body_error` and a column for each field; null in all of them where `skipped` is true."""
         rows, errors = list[Any](), list[str | None]()
         decode: Callable[[bytes], Any] = self._decode_known
         none = self._none
-        for body in bodies.to_pylist():
-            error = NO_BODY if body is None else None
+        flags = repeat(False) if skipped is None else skipped.to_pylist()
+        for body, is_skipped in zip(bodies.to_pylist(), flags, strict=False):
+            error = NO_BODY if body is None and not is_skipped else None
             row = none
-            if body is not None:
+            if body is not None and not is_skipped:
                 try:
                     row = decode(body)
                 except _BAD_BODY:  # for a field without a column, perhaps
@@ -193,6 +206,10 @@ class BodyParser:
                 if (reason := _refusal(value, kind)) is not None:
                     rows[number], errors[number] = self._none, f"{field.name}: {reason}"
             return None
+
+
+def _decode_by(decode: Decode, body: Any, data: bytes) -> Any:
+    return msgspec.convert(decode(data), body)
 
 
 def _conform(value: Any, kind: pa.DataType, path: str, unknown: set[str]) -> Any:

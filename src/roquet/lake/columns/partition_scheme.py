@@ -10,8 +10,8 @@ Murmur3 hash of a text modulo the buckets, as appendix B of Iceberg's specificat
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -61,6 +61,17 @@ class Partition(NamedTuple):
         """The directory, relative to the table's files."""
         day = (f"day={self.day}",) if self.day else ()
         return "/".join((*day, self.within) if self.within else day)
+
+
+class RowDivision(Protocol):
+    """How rows are divided among files."""
+
+    @property
+    def open_files(self) -> int:
+        """Files that are held open besides those that any table has."""
+
+    def split(self, batch: pa.RecordBatch) -> Iterable[tuple[Partition, pa.RecordBatch]]:
+        """The rows by partition."""
 
 
 class PartitionScheme(msgspec.Struct, frozen=True, kw_only=True):

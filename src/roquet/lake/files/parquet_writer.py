@@ -6,13 +6,13 @@ File names are random, so tasks that are retried or run twice do not collide.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from roquet.lake.columns.column_statistics import STATISTICS_COLUMNS, statistics_of
-from roquet.lake.columns.partition_scheme import DAILY, Partition
+from roquet.lake.columns.partition_scheme import DAILY, Partition, RowDivision
 from roquet.lake.columns.partitioning import DICTIONARY_COLUMNS
 from roquet.lake.files.output_files import explained_writes, make_durable, new_file, remove_file
 from roquet.lake.objects.object_location import StagingDirectory
@@ -38,17 +38,6 @@ and have smaller row groups for it."""
 COMPRESSION: Final = "zstd"
 LEVELS: Final[Mapping[str, int]] = {"zstd": 1}
 """Level 1 of zstd costs as much time as snappy, and its files are much smaller."""
-
-
-class RowDivision(Protocol):
-    """How rows are divided among files."""
-
-    @property
-    def open_files(self) -> int:
-        """Files that are held open besides `OPEN_MAX`."""
-
-    def split(self, batch: pa.RecordBatch) -> Iterable[tuple[Partition, pa.RecordBatch]]:
-        """The rows by partition."""
 
 
 class PartitionedWriter:

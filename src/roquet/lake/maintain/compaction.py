@@ -11,13 +11,12 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from roquet.lake.columns.partition_scheme import DAILY
+from roquet.lake.columns.partition_scheme import DAILY, RowDivision
 from roquet.lake.files.output_files import PREFIX
 from roquet.lake.files.parquet_writer import (
     COMPRESSION,
     MERGED_FILE_BYTES,
     PartitionedWriter,
-    RowDivision,
     read_sorted,
     write_files,
 )

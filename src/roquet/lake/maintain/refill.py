@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from roquet.lake.columns.body_columns import BODY_ERROR, BodyField
 from roquet.lake.columns.body_parser import BodyParser
+from roquet.lake.columns.body_schemas import BodySchema
 from roquet.lake.files.output_files import PREFIX
 from roquet.lake.files.parquet_writer import COMPRESSION
 from roquet.lake.maintain.compaction import RewriteTasks, RunTaskSet, replace_files, rewrite_options
@@ -50,6 +51,8 @@ class RefillTasks(RewriteTasks, frozen=True, kw_only=True):
 
     paths: Sequence[str]
     refilled: tuple[BodyField, ...]
+    source: BodySchema | None = None
+    """The schema of bodies that are no JSON."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -70,21 +73,23 @@ class RefillTasks(RewriteTasks, frozen=True, kw_only=True):
     def _filled(self, number: int, counts: list[int]) -> Iterator[pa.RecordBatch]:
         """The rows of a file; adds the values and the unfit bodies that they got to the counts."""
         for batch in self.read([self.paths[number]]):
-            rows, filled, unfit = fill(batch, self.refilled)
+            rows, filled, unfit = fill(batch, self.refilled, self.source)
             counts[0] += filled
             counts[1] += unfit
             yield rows
 
 
-def fill(rows: pa.RecordBatch, fields: Sequence[BodyField]) -> tuple[pa.RecordBatch, int, int]:
+def fill(
+    rows: pa.RecordBatch, fields: Sequence[BodyField], source: BodySchema | None = None
+) -> tuple[pa.RecordBatch, int, int]:
     """Rows with the values of these fields where a column has none, their number, unfit bodies."""
     filled = unfit = 0
     is_readable = rows.column(BODY_ERROR).is_null()
     for field in fields:
         column = rows.column(field.name)
         is_missing = pc.and_(column.is_null(), is_readable)
-        bodies = pc.if_else(is_missing, rows.column("body"), pa.scalar(b"{}", pa.binary()))
-        errors, values = BodyParser([field]).parse(bodies)
+        parser = BodyParser([field], source=source)
+        errors, values = parser.parse(rows.column("body"), pc.invert(is_missing))
         filled += len(values) - values.null_count
         unfit += len(errors) - errors.null_count
         at = rows.schema.get_field_index(field.name)
@@ -126,6 +131,7 @@ def refill(
         task_set = RefillTasks(
             paths=[table.path(file) for file in part],
             refilled=fields,
+            source=table.identity.body_source,
             **rewrite_options(table, directory, compression),
         )
         results = run_task_set(task_set)

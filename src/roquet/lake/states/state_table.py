@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from roquet.lake.columns.body_columns import BodyField, check_format, file_schema
+from roquet.lake.columns.body_schemas import BodySchema
 from roquet.lake.columns.partition_scheme import number_within
 from roquet.lake.files.disk import Disk
 from roquet.lake.kinds.delta.delta_table import DeltaTable
@@ -68,16 +69,16 @@ class StateIdentity(msgspec.Struct, frozen=True, kw_only=True):
     bucket_hash: str = CRC32
     """How keys are divided by bucket: `crc32`, or `murmur3` as Iceberg defines it."""
     body_format: str = ""
-    """`json` if the table has columns for the fields of the bodies."""
+    body_source: BodySchema | None = None
     infer_body: bool = False
     body_prefix: str = ""
-    """As in the identity of an archive."""
+    """All four as in the identity of an archive."""
     format: int = FORMAT
 
     @property
     def archive_identity(self) -> ArchiveIdentity:
         """The part that archives have, too."""
-        names = ("topic", "columns", "body_format", "infer_body", "body_prefix")
+        names = ("topic", "columns", "body_format", "body_source", "infer_body", "body_prefix")
         return ArchiveIdentity(**{name: getattr(self, name) for name in names})
 
     @property
@@ -283,7 +284,8 @@ def agreed_settings(wanted: StateIdentity, existing: StateIdentity | None) -> St
             deletes=wanted.deletes or DELETES[0],
             buckets=wanted.buckets or BUCKETS,
         )
-        check_format(made.body_format, made.columns)
+        has_source = made.body_source is not None
+        check_format(made.body_format, made.columns, has_source=has_source)
         return made
     if existing.format > FORMAT:
         raise ConfigError(f"the table was written by a newer Roquet (format {existing.format})")

@@ -1,5 +1,6 @@
 """Body columns of a run: from a schema, from a sample, from the table; a bad body stops nothing."""
 
+import json
 from collections.abc import Iterable
 from contextlib import closing
 from datetime import UTC, date, datetime
@@ -18,6 +19,7 @@ from tests.spark.jobs.conftest import MakeSpark, Topic
 
 from roquet.lake.arrow_dataset import arrow_dataset
 from roquet.lake.columns.body_columns import FIELDS_MAX, BodyField
+from roquet.lake.columns.body_schemas import BodySchema
 from roquet.lake.maintain import maintenance
 from roquet.lake.maintain.refill import RefillCounts
 from roquet.lake.queue_offsets import OffsetRange, ranges
@@ -128,6 +130,29 @@ def test_a_run_says_what_it_added_and_what_it_could_not_parse(flights: JsonArchi
     assert (done.new_columns, done.bad_bodies) == (["gate bigint"], 0)
 
 
+def avro_source(*fields: dict[str, Any]) -> BodySchema:
+    schema = {"type": "record", "name": "Flight", "fields": [*fields]}
+    return BodySchema(format="avro", text=json.dumps(schema))
+
+
+def test_avro_bodies_become_columns_by_a_schema_that_the_table_keeps(flights: JsonArchive) -> None:
+    """Bodies are written by hand: a text is its length and its letters, a number is zigzag."""
+    pytest.importorskip("fastavro", reason="pip install 'roquet[avro]'")
+    carrier, delay = {"name": "carrier", "type": "string"}, {"name": "delay", "type": "int"}
+    flights.send(b"\x04AA\x06", b"no record")
+    source = avro_source(carrier, delay)
+    done = flights.done(body_format="avro", body_source=source, body_schema="carrier string")
+    assert (done.new_columns, done.bad_bodies) == (["carrier string"], 1)
+    flights.send(b"\x04UA\x03")
+    assert flights.run() == 1, "the table remembers the schema"
+    assert flights.rows(["carrier"]) == [("AA",), (None,), ("UA",)]
+    assert flights.done(body_source=source).new_columns == ["delay int"]
+    assert flights.maintain(refill=("delay",), is_preview=False).filled == 2
+    assert flights.rows(["delay"]) == [(3,), (None,), (-2,)]
+    with pytest.raises(ConfigError, match="--infer is for JSON"):
+        flights.done(infer_body=True)
+
+
 def test_a_table_that_was_made_without_infer_does_so_for_one_run(flights: JsonArchive) -> None:
     flights.send(*FLIGHTS)
     assert flights.run(body_format="json", body_schema="carrier string") == 2
@@ -235,7 +260,7 @@ def test_a_column_is_filled_for_older_rows_from_their_bodies(flights: JsonArchiv
         ({"body_format": "json"}, "needs the fields: --body-schema 'id bigint, name string', or"),
         ({"body_schema": "a int"}, "are for tables made with --body-format json"),
         ({"infer_body": True}, "are for tables made with --body-format json"),
-        ({"body_format": "avro"}, "'avro' is not json"),
+        ({"body_format": "avro"}, "say --avro FILE, with the schema"),
         ({"body_format": "json", "infer_body": True, "body_prefix": "b-"}, "--body-prefix 'b-'"),
         (
             {

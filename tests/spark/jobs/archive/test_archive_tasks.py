@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.spark.jobs.conftest import Topic
 
+from roquet.lake.columns.partitioning import schema_of
 from roquet.lake.maintain.compaction import CompactionTasks
 from roquet.lake.queue_offsets import ranges
 from roquet.spark.cluster.cluster_client import ClusterClient
@@ -73,7 +74,7 @@ def test_compaction_writes_the_rows_of_several_files_to_one(topic: Topic, tmp_pa
     task_set = archive_tasks(topic, tmp_path)
     files = [file for number in range(2) for file in task_set.run(number).files]
     paths = [str(tmp_path / file.name) for file in files]
-    compaction = CompactionTasks(groups=[paths], columns=COLUMNS, directory=tmp_path)
+    compaction = CompactionTasks(groups=[paths], schema=schema_of(COLUMNS), directory=tmp_path)
     [merged] = compaction.run(0).files
     assert merged.rows == 20
     rows = pq.read_table(tmp_path / merged.name)

@@ -19,11 +19,13 @@ import pyarrow as pa
 
 from roquet.lake.columns.body_columns import (
     FIELDS_MAX,
+    JSON,
     BodyField,
     column_of,
     may_be_column,
     parse_fields,
 )
+from roquet.lake.columns.body_schemas import BodySchema, columns_of
 from roquet.lake.columns.body_types import is_part, type_text
 from roquet.lake.queue_offsets import OffsetRange
 from roquet.lake.table import ArchiveTable
@@ -187,11 +189,17 @@ log = logger(__name__)
 
 
 def set_body_columns(
-    table: ArchiveTable, body_schema: str, prefix: str = "", *, infer: bool
+    table: ArchiveTable,
+    body_schema: str,
+    prefix: str = "",
+    *,
+    infer: bool,
+    source: BodySchema | None = None,
 ) -> None:
     """Add the columns that the user's schema of the bodies names.
 
-    A prefix, and whether columns are inferred, may be the table's own.
+    Without it those of all fields of `source`, the schema file of this run, for bodies that are no
+    JSON. A prefix, and whether columns are inferred, may be the table's own.
 
     Raises ConfigError for a schema without a table for it, and for a table without any schema.
     """
@@ -202,7 +210,12 @@ def set_body_columns(
                 "when the table is made"
             )
         return
-    fields = parse_fields(body_schema, prefix or table.identity.body_prefix)
+    if infer and table.identity.body_format != JSON:
+        raise ConfigError("--infer is for JSON: the schema has all fields")
+    prefix = prefix or table.identity.body_prefix
+    fields = parse_fields(body_schema, prefix)
+    if source is not None and not fields:
+        fields = columns_of(source, prefix)
     for field in fields:
         if field.name.lower() in table.own_columns:
             raise ConfigError(

@@ -20,6 +20,7 @@ from roquet.lake import queue_offsets
 from roquet.lake.columns import partitioning
 from roquet.lake.columns.body_columns import BodyField
 from roquet.lake.columns.body_parser import add_counts
+from roquet.lake.columns.body_schemas import BodySchema
 from roquet.lake.files.parquet_writer import COMPRESSION
 from roquet.lake.maintain.compaction import compact
 from roquet.lake.open_table import open_table, table_location
@@ -81,7 +82,10 @@ class TableParams(msgspec.Struct, frozen=True, kw_only=True):
     """Pause between looks for more messages; None ends once all present messages are taken."""
     compression: str = COMPRESSION
     body_format: str = ""
-    """`json` gives the fields of the bodies columns of their own, said when the table is made."""
+    """`json`, `avro` or `protobuf` gives the fields of the bodies columns of their own, said when
+    the table is made."""
+    body_source: BodySchema | None = None
+    """The schema of bodies in Avro or Protobuf; None is that with which the table was made."""
     body_schema: str = ""
     """The fields and their types, `id bigint, name string`; new ones become columns."""
     body_prefix: str = ""
@@ -198,6 +202,7 @@ def open_archive(params: Params) -> ArchiveTable:
         partition_by=params.partition_by,
         sort_by=params.sort_by,
         body_format=params.body_format,
+        body_source=params.body_source,
         infer_body=params.infer_body,
         body_prefix=params.body_prefix,
     )
@@ -276,12 +281,20 @@ class ArchiveRun:
         self.status: StatusWriter | None = None
         self.progress = ArchiveProgress()
 
+    @property
+    def _body_source(self) -> BodySchema | None:
+        return self._params.body_source or self._table.identity.body_source
+
     def set_columns(self) -> None:
         """Add the columns that the user's schema of the bodies names."""
         self.progress.kind = self._table.kind
         params, before = self._params, self._table.body_fields()
         set_body_columns(
-            self._table, params.body_schema, params.body_prefix, infer=params.infer_body
+            self._table,
+            params.body_schema,
+            params.body_prefix,
+            infer=params.infer_body,
+            source=params.body_source,
         )
         self._note_columns(before, self._table.body_fields())
 
@@ -342,6 +355,7 @@ class ArchiveRun:
             compression=self._params.compression,
             scheme=self._table.identity.scheme,
             body_fields=body_fields,
+            body_source=self._body_source,
         )
         results = self._run_tasks(task_set)
         skipped = count_missing(task_set.ranges, results, self._settings)

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import InputPartition
 
 from roquet.lake.columns.body_columns import BodyField, file_schema
 from roquet.lake.columns.body_parser import BodyParser, FieldCounter
+from roquet.lake.columns.body_schemas import BodySchema
 from roquet.lake.columns.partition_scheme import DAILY, PartitionScheme
 from roquet.lake.files.parquet_writer import COMPRESSION, PartitionedWriter, write_files
 from roquet.lake.objects.object_location import StagingDirectory
@@ -116,6 +117,8 @@ class ArchiveTasks(RangeTasks, frozen=True, kw_only=True):
     scheme: PartitionScheme = DAILY
     body_fields: tuple[BodyField, ...] | None = None
     """The fields of the bodies that become columns; None when bodies are not parsed."""
+    body_source: BodySchema | None = None
+    """The schema of bodies that are no JSON."""
 
     def run(self, number: int) -> TaskResult:
         """Write the ranges of one task."""
@@ -124,7 +127,7 @@ class ArchiveTasks(RangeTasks, frozen=True, kw_only=True):
             schema = file_schema(self.columns, self.body_fields)
             writer = PartitionedWriter(self.directory, schema, self.compression, self.scheme)
             counter = FieldCounter(field.source for field in self.body_fields or ())
-            parser = BodyParser(self.body_fields or (), counter)
+            parser = BodyParser(self.body_fields or (), counter, self.body_source)
             if self.body_fields is not None:
                 batches = parser.add_columns(batches)
             files = write_files(batches, writer)

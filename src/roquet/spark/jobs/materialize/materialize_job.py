@@ -134,6 +134,7 @@ def open_state(params: Params) -> StateTable | IcebergStateTable:
         buckets=params.buckets or 0,
         columns=params.columns,
         body_format=params.body_format,
+        body_source=params.body_source,
         infer_body=params.infer_body and bool(params.body_format),
         body_prefix=params.body_prefix if params.body_format else "",
     )
@@ -154,6 +155,8 @@ def source_params(params: Params) -> archive_job.Params:
         target=params.target,
         options={**DEFAULT_LIMITS, **params.options},
         every_ms=params.every_ms,
+        body_format=params.body_format,
+        body_source=params.body_source,
         body_schema=params.body_schema,
         body_prefix=params.body_prefix,
         infer_body=params.infer_body,
@@ -186,6 +189,7 @@ class MaterializeRun(ArchiveRun):
             identity=self._identity,
             directory=directory,
             body_fields=fields,
+            body_source=self._body_source,
         )
         results = self._run_tasks(change_tasks)
         count_missing(change_tasks.ranges, results, self._settings)

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from roquet.lake.columns.body_columns import BodyField
 from roquet.lake.columns.body_parser import BodyParser, FieldCounter
+from roquet.lake.columns.body_schemas import BodySchema
 from roquet.lake.files.parquet_writer import COMPRESSION, PartitionedWriter
 from roquet.lake.objects.object_location import StagingDirectory
 from roquet.lake.objects.object_store import explained_read, open_source
@@ -53,6 +54,8 @@ class ChangeTasks(RangeTasks, frozen=True, kw_only=True):
     identity: StateIdentity
     body_fields: tuple[BodyField, ...] | None = None
     """The fields of the bodies that become columns; None when bodies are not parsed."""
+    body_source: BodySchema | None = None
+    """The schema of bodies that are no JSON."""
 
     def run(self, number: int) -> TaskResult:
         """Read the ranges of one task."""
@@ -64,7 +67,7 @@ class ChangeTasks(RangeTasks, frozen=True, kw_only=True):
                 changes.add(batch)
         schema, identity = self.identity.change_schema(self.body_fields), self.identity
         counter = FieldCounter(field.source for field in self.body_fields or ())
-        parser = BodyParser(self.body_fields or (), counter)
+        parser = BodyParser(self.body_fields or (), counter, self.body_source)
         tables: Iterable[pa.Table] = changes.tables()
         if self.body_fields is not None:
             tables = (with_body_columns(table, parser, schema) for table in tables)
@@ -197,9 +200,8 @@ def as_changes(batch: pa.RecordBatch, identity: StateIdentity) -> pa.RecordBatch
 
 def with_body_columns(rows: pa.Table, parser: BodyParser, schema: pa.Schema) -> pa.Table:
     """Changes with the columns for the fields of their bodies; a tombstone has none."""
-    bodies = rows["body"].combine_chunks()
-    parsed = pc.if_else(rows[DELETED].combine_chunks(), pa.scalar(b"{}", pa.binary()), bodies)
-    for field, column in zip(parser.schema, parser.parse(parsed), strict=True):
+    bodies, is_deleted = rows["body"].combine_chunks(), rows[DELETED].combine_chunks()
+    for field, column in zip(parser.schema, parser.parse(bodies, is_deleted), strict=True):
         rows = rows.append_column(field, column)
     return rows.select(schema.names)
 

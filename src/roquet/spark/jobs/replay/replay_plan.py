@@ -77,7 +77,7 @@ class PlannedQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replay would send now."""
+    """Preview of a replay: the rows that it would send now."""
 
     queues: tuple[PlannedQueue, ...]
     rate: float | None = None
@@ -105,7 +105,7 @@ class ReplayPreview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayScan(NamedTuple):
-    """What a table has to send, and what the destination has of it."""
+    """Rows of a table that are to be sent, and those of which the destination has copies."""
 
     cluster: ClusterClient
     bounds: OffsetBounds
@@ -115,7 +115,7 @@ class ReplayScan(NamedTuple):
 
 
 def preview(params: Params) -> ReplayPreview:
-    """What a run would send now, without Spark; reads the bodies of the chosen rows.
+    """Preview of a run, without Spark; reads the bodies of the chosen rows.
 
     Raises the errors that a run would.
     """
