@@ -1,9 +1,17 @@
-"""Receipt handles as clients hold them."""
+"""Receipt handles as clients hold them, and their renewal."""
 
+import asyncio
+from typing import Any, cast
+
+import msgspec
 import pytest
 
-from roquet.proxy.receipts import decode_receipt
+from roquet.proxy.caller import Caller
+from roquet.proxy.clients import ClientTable
+from roquet.proxy.protos import definition_pb2 as pb
+from roquet.proxy.receipts import Receipt, ReceiptKey, ReceiptRenewals, decode_receipt
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
+from roquet.testing.clock import this_loop
 
 # From vectors/grpc/statuses.jsonl.
 RECORDED = "6 1795365656894 20000 7 0 broker-a 1 6 8582690"
@@ -27,7 +35,9 @@ def test_a_broker_with_blanks_in_its_name_is_read() -> None:
     assert (receipt.handle.broker, receipt.position) == ("my broker", 8_582_690)
 
 
-@pytest.mark.parametrize("text", ["", "a b", "garbage", RECORDED.replace(" 0 ", " 9 ")])
+@pytest.mark.parametrize(
+    "text", ["", "a b", "garbage", RECORDED.replace(" 0 ", " 9 "), RECORDED + "0" * 5_000]
+)
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ProxyRefusal) as caught:
         decode_receipt(text)
@@ -39,3 +49,88 @@ def test_a_message_is_held_until_its_invisible_time_is_over() -> None:
     receipt.check_held(1_795_365_676_893)
     with pytest.raises(ProxyRefusal):
         receipt.check_held(1_795_365_676_894)
+
+
+class SlowBroker:
+    """Takes a second to change an invisible time, and notes the offsets."""
+
+    def __init__(self) -> None:
+        self.changed: list[int] = []
+
+    async def change(self, receipt: Receipt, _topic: str, _group: str, invisible: int) -> Receipt:
+        self.changed.append(receipt.handle.offset)
+        await asyncio.sleep(1)
+        handle = msgspec.structs.replace(
+            receipt.handle, pop_ms=this_loop().clock.now_ms(), invisible_ms=invisible
+        )
+        return Receipt(handle, receipt.position)
+
+
+class Renewed:
+    """Receipts that are due for renewal at a slow broker."""
+
+    def __init__(self, count: int) -> None:
+        clock = this_loop().clock
+        self.broker, self.clients = SlowBroker(), ClientTable(clock)
+        self.clients.update(Caller("c", "JAVA", "5.2.0", "", None), pb.Settings(), asyncio.Queue())
+        self.renewals = ReceiptRenewals(
+            cast(Any, self.broker), cast(Any, None), self.clients, clock
+        )
+        self.keys = []
+        for offset in range(count):
+            text = f"{offset} {clock.now_ms()} 1000 7 0 broker-a 1 {offset} 8582690"
+            self.keys.append(ReceiptKey("c", "g", text))
+            self.renewals.add(self.keys[-1], decode_receipt(text), "t", 0)
+
+
+async def test_a_message_is_settled_by_the_handle_that_a_renewal_under_way_gives_it() -> None:
+    renewed = Renewed(1)
+    stepping = asyncio.create_task(renewed.renewals.step())
+    await asyncio.sleep(0.5)
+    async with renewed.renewals.settling(renewed.keys[0]) as receipt:
+        assert receipt.handle.invisible_ms == 60_000
+    await stepping
+
+
+async def test_a_message_is_not_renewed_while_or_after_it_is_settled() -> None:
+    renewed = Renewed(1)
+    async with renewed.renewals.settling(renewed.keys[0]):
+        stepping = asyncio.create_task(renewed.renewals.step())
+        await asyncio.sleep(0.5)
+    await stepping
+    await renewed.renewals.step()
+    assert renewed.broker.changed == []
+
+
+async def test_a_message_is_renewed_further_when_it_could_not_be_settled() -> None:
+    renewed = Renewed(1)
+    with pytest.raises(ProxyRefusal):
+        async with renewed.renewals.settling(renewed.keys[0]):
+            raise ProxyRefusal(StatusCode.PROXY_TIMEOUT, "the broker does not answer")
+    await renewed.renewals.step()
+    assert renewed.broker.changed == [0]
+
+
+async def test_renewals_do_not_wait_for_each_other() -> None:
+    renewed, clock = Renewed(50), this_loop().clock
+    began_ms = clock.now_ms()
+    await renewed.renewals.step()
+    assert len(renewed.broker.changed) == 50
+    assert clock.now_ms() - began_ms < 2_000
+
+
+async def test_a_receipt_that_was_added_after_its_client_left_is_released() -> None:
+    renewed = Renewed(0)
+    renewed.clients.remove("c")
+    text = f"3 {this_loop().clock.now_ms()} 60000 7 0 broker-a 1 3 8582690"
+    key = ReceiptKey("c", "g", text)
+    renewed.renewals.add(key, decode_receipt(text), "t", 0)
+    await renewed.renewals.step()
+    assert renewed.broker.changed == [3]
+
+
+async def test_a_stop_does_not_wait_long_for_a_broker() -> None:
+    renewed, clock = Renewed(1_000), this_loop().clock
+    began_ms = clock.now_ms()
+    await renewed.renewals.close()
+    assert clock.now_ms() - began_ms <= 5_000

@@ -4,7 +4,10 @@ A handle is the broker's own with the position of the record behind it. While a 
 its client keeps the first handle; acknowledgements and changes use the newest.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
@@ -24,6 +27,14 @@ from roquet.wire.receipt_handle import ReceiptHandle, decode_receipt_handle, sto
 log = logger(__name__)
 
 _FIELDS: Final = 9
+
+_POSITION_DIGITS_MAX: Final = 19
+
+CALLS_MAX: Final = 64
+"""Renewals that one broker is asked for at a time."""
+
+CLOSE_S: Final = 5
+"""Time that the releases of a stop have."""
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -48,13 +59,17 @@ class Receipt(msgspec.Struct, frozen=True):
 def decode_receipt(text: str) -> Receipt:
     """Decode a client's receipt handle; raises ProxyRefusal for anything else."""
     head, _, last = text.rpartition(" ")
-    has_position = text.count(" ") >= _FIELDS - 1 and last.isascii() and last.isdecimal()
+    has_position = text.count(" ") >= _FIELDS - 1 and _is_position(last)
     try:
         if has_position:
             return Receipt(decode_receipt_handle(head), int(last))
         return Receipt(decode_receipt_handle(text), -1)
     except FieldError as error:
         raise ProxyRefusal(StatusCode.INVALID_RECEIPT_HANDLE, str(error)) from None
+
+
+def _is_position(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _POSITION_DIGITS_MAX
 
 
 class Deliveries:
@@ -121,6 +136,10 @@ class RenewedReceipt(msgspec.Struct):
     reconsume_times: int
     renewals: int = 0
     failures: int = 0
+    is_settled: bool = False
+    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    """Held while its handle changes or the message is settled: a broker takes a renewal after an
+    acknowledgement, and delivers the message again."""
 
 
 class ReceiptRenewals:
@@ -131,9 +150,14 @@ class ReceiptRenewals:
     ) -> None:
         self._deliveries = deliveries
         self._cluster = cluster
+        self._clients = clients
         self._clock = clock
         self._held: dict[ReceiptKey, RenewedReceipt] = {}
         self._leaving: list[tuple[ReceiptKey, RenewedReceipt]] = []
+        self._turns: dict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(CALLS_MAX)
+        )
+        """By broker: one that does not answer delays no renewal of another one."""
         clients.on_gone.append(self._client_gone)
 
     def add(self, key: ReceiptKey, receipt: Receipt, topic: str, reconsume_times: int) -> None:
@@ -142,37 +166,56 @@ class ReceiptRenewals:
         visible_ms = now_ms + receipt.handle.invisible_ms
         self._held[key] = RenewedReceipt(topic, receipt, now_ms, visible_ms, reconsume_times)
 
-    def current(self, key: ReceiptKey) -> Receipt:
-        """The newest receipt of a message; raises ProxyRefusal if malformed or expired."""
-        if (held := self._held.get(key)) is not None:
-            return held.receipt
-        receipt = decode_receipt(key.handle)
-        receipt.check_held(self._clock.now_ms())
-        return receipt
+    @asynccontextmanager
+    async def settling(self, key: ReceiptKey) -> AsyncIterator[Receipt]:
+        """Settle a message by its newest receipt; it is renewed no more, except after an error.
 
-    def remove(self, key: ReceiptKey) -> RenewedReceipt | None:
-        """Renew a message no more: it is settled."""
-        return self._held.pop(key, None)
+        Waits for a renewal under way. Raises ProxyRefusal if the receipt is malformed or expired.
+        """
+        if (held := self._held.get(key)) is None:
+            receipt = decode_receipt(key.handle)
+            receipt.check_held(self._clock.now_ms())
+            yield receipt
+            return
+        async with held.lock:
+            yield held.receipt
+            self.remove(key)
+            held.is_settled = True
+
+    def remove(self, key: ReceiptKey) -> None:
+        """Renew a message no more."""
+        if (held := self._held.pop(key, None)) is not None:
+            held.is_settled = True
 
     async def step(self) -> None:
         """Renew what is due, and release what clients have left behind."""
         now_ms = self._clock.now_ms()
+        # A receive that was under way when its client left may have added receipts since.
+        for client_id in {key.client_id for key in self._held}:
+            if self._clients.get(client_id) is None:
+                self._client_gone(client_id)
         leaving, self._leaving = self._leaving, []
-        for key, held in leaving:
-            await self._try_change(key, held, renewal.RELEASE_MS)
-        for key, held in self._due(now_ms):
-            if renewal.is_over(held.received_ms, now_ms):
-                self._held.pop(key, None)
-                group = await self._cluster.group(key.group, held.topic)
-                delay_ms = retry_delay_ms(group.group_retry_policy, held.reconsume_times)
-                await self._try_change(key, held, max(delay_ms, 1))
-            else:
-                await self._renew(key, held)
+        await asyncio.gather(
+            *(self._try_change(key, held, renewal.RELEASE_MS) for key, held in leaving),
+            *(self._extend(key, held, now_ms) for key, held in self._due(now_ms)),
+        )
 
     def _due(self, now_ms: int) -> Iterator[tuple[ReceiptKey, RenewedReceipt]]:
         for key, held in list(self._held.items()):
             if renewal.is_due(held.visible_ms, now_ms):
                 yield key, held
+
+    async def _extend(self, key: ReceiptKey, held: RenewedReceipt, now_ms: int) -> None:
+        if not renewal.is_over(held.received_ms, now_ms):
+            await self._renew(key, held)
+            return
+        self._held.pop(key, None)
+        try:
+            group = await self._cluster.group(key.group, held.topic)
+        except RoquetError:  # the message comes again when its time is over
+            return
+        delay_ms = retry_delay_ms(group.group_retry_policy, held.reconsume_times)
+        await self._try_change(key, held, max(delay_ms, 1))
 
     async def _renew(self, key: ReceiptKey, held: RenewedReceipt) -> None:
         if await self._try_change(key, held, renewal.renewal_ms(held.renewals)):
@@ -183,21 +226,28 @@ class ReceiptRenewals:
             self._held.pop(key, None)
 
     async def _try_change(self, key: ReceiptKey, held: RenewedReceipt, invisible_ms: int) -> bool:
-        try:
-            held.receipt = await self._deliveries.change(
-                held.receipt, held.topic, key.group, invisible_ms
-            )
-        except RoquetError as error:
-            log.info("a message of %s in group %s: %s", held.topic, key.group, error)
-            return False
-        held.visible_ms = self._clock.now_ms() + invisible_ms
-        return True
+        async with self._turns[held.receipt.handle.broker], held.lock:
+            if held.is_settled:
+                return True
+            try:
+                held.receipt = await self._deliveries.change(
+                    held.receipt, held.topic, key.group, invisible_ms
+                )
+            except RoquetError as error:
+                log.info("a message of %s in group %s: %s", held.topic, key.group, error)
+                return False
+            held.visible_ms = self._clock.now_ms() + invisible_ms
+            return True
 
     async def close(self) -> None:
         """Release everything: other consumers get it soon."""
         self._leaving += self._held.items()
         self._held.clear()
-        await self.step()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self.step()
+        except TimeoutError:
+            log.info("some messages come again when their time is over: brokers did not answer")
 
     def _client_gone(self, client_id: str) -> None:
         for key in [key for key in self._held if key.client_id == client_id]:

@@ -55,9 +55,9 @@ class SettlingHandler:
     ) -> service.AckMessageResultEntry:
         key = ReceiptKey(caller.client_id, group, entry.receipt_handle)
         try:
-            await self._deliveries.ack(self._renewals.current(key), topic, group)
+            async with self._renewals.settling(key) as receipt:
+                await self._deliveries.ack(receipt, topic, group)
             status = OK
-            self._renewals.remove(key)
         except RoquetError as error:
             status = status_of(error)
         return service.AckMessageResultEntry(
@@ -72,10 +72,9 @@ class SettlingHandler:
         invisible_ms = check_invisible_ms(request.invisible_duration.ToMilliseconds())
         await self._cluster.find_route(topic)
         key = ReceiptKey(caller.client_id, group, request.receipt_handle)
-        receipt = self._renewals.current(key)
-        # Brokers take no time of 0 ms.
-        changed = await self._deliveries.change(receipt, topic, group, max(invisible_ms, 1))
-        self._renewals.remove(key)
+        async with self._renewals.settling(key) as receipt:
+            # Brokers take no time of 0 ms.
+            changed = await self._deliveries.change(receipt, topic, group, max(invisible_ms, 1))
         return service.ChangeInvisibleDurationResponse(receipt_handle=changed.text())
 
     async def forward(
@@ -85,12 +84,11 @@ class SettlingHandler:
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
         await self._cluster.find_route(topic)
         key = ReceiptKey(caller.client_id, group, request.receipt_handle)
-        receipt = self._renewals.current(key)
-        if receipt.position < 0:
-            text = "the receipt handle does not say where the message is stored"
-            raise ProxyRefusal(StatusCode.INVALID_RECEIPT_HANDLE, text)
-        await self._bury(receipt, request.message_id, topic, group)
-        self._renewals.remove(key)
+        async with self._renewals.settling(key) as receipt:
+            if receipt.position < 0:
+                text = "the receipt handle does not say where the message is stored"
+                raise ProxyRefusal(StatusCode.INVALID_RECEIPT_HANDLE, text)
+            await self._bury(receipt, request.message_id, topic, group)
         return service.ForwardMessageToDeadLetterQueueResponse()
 
     async def bury(self, receipt: Receipt, message: StoredMessage, topic: str, group: str) -> None:
