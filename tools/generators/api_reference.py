@@ -316,6 +316,15 @@ def page_of(path: str, names: list[str] | None) -> str:
     return shown
 
 
+def constants(path: str) -> dict[str, tuple[str, str]]:
+    """Values and meanings of a module's constants."""
+    found = {}
+    for node, after in pairwise([*tree_of(path).body, ast.Pass()]):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
+            found[node.target.id] = ast.unparse(node.value), documented(after)
+    return found
+
+
 def client() -> str:
     """The client library's page."""
     shown = f"# The client\n\n{GENERATED}{CLIENT_HEAD}"
