@@ -6,6 +6,8 @@ import pytest
 from tests.dashboard.browser.chromium import Tab, chromium, needs_chromium, tab
 from tests.dashboard.browser.test_cluster_pages import Shop, shop
 
+from roquet.admin import topics
+
 pytestmark = [needs_chromium, pytest.mark.slow, pytest.mark.timeout(300)]
 
 REFRESHED = """
@@ -115,6 +117,15 @@ async def test_a_lost_connection_is_said_and_taken_back() -> None:
         assert await page.locator("h1").inner_text() == before
         await page.context.set_offline(False)
         await page.locator("#refresh").wait_for(state="hidden")
+
+
+async def test_a_topic_that_is_deleted_meanwhile_is_said_to_be_gone() -> None:
+    async with shop() as it, chromium() as browser, tab(browser, it.url) as shown:
+        await open_fast(shown, "/topics/payments")
+        await topics.delete(it.admin, "payments")
+        await shown.page.get_by_role("heading", name="Not found").wait_for()
+        await shown.page.get_by_role("link", name="Topics", exact=True).last.click()
+        await shown.page.get_by_role("heading", name="Topics").wait_for()
 
 
 async def test_a_chart_shows_the_value_under_pointer_finger_and_key() -> None:

@@ -47,7 +47,8 @@
       const response = await newestPage();
       const text = await response.text();
       const since = newest.toISOString().slice(11, 19);
-      if (!response.ok) {
+      const isPage = response.ok || response.status === 404 || response.status === 403;
+      if (!isPage) {
         say(`The cluster does not answer; what you see is of ${since} UTC.`);
       } else if (!response.redirected && asked === address && !hasSelection()) {
         await htmx.swap({ sourceElement: content, target: content, text, select: "#content", swap: "outerMorph" });
