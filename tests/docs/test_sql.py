@@ -31,16 +31,18 @@ def test_the_statements_of_the_page_print_what_it_shows(tmp_path: Path, wheel: P
     statements.append(f"{model.replace(SOURCE, 'messages')};\n")
     (tmp_path / "page.sql").write_text("\n".join(statements))
     programs = exact_environment.make(tmp_path / "venv", "roquet[spark]", wheel)
+    (spark,) = programs.parent.glob("lib/python3.*/site-packages/pyspark")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYSPARK", "SPARK"))}
     with BlockingCluster() as cluster:
         with blocking.Producer(cluster.namesrv_addr) as producer:
             for body, tag in sent:
                 producer.send(Message("Sales", body.encode(), tag=tag))
         run = subprocess.run(
-            [programs / "spark-sql", "--master", "local[2]", "-f", "page.sql"],
+            [spark / "bin" / "spark-sql", "--master", "local[2]", "-f", "page.sql"],
             cwd=tmp_path,
             env={
                 **kept,
+                "SPARK_HOME": str(spark),
                 "PATH": f"{programs}:{os.environ['PATH']}",
                 "NAMESRV_ADDR": cluster.namesrv_addr,
                 "SPARK_LOCAL_IP": "127.0.0.1",

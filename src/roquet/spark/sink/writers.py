@@ -93,9 +93,7 @@ class BatchWriter(_TopicWriter, DataSourceArrowWriter):
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise ConfigError(
-                "a topic only grows: use mode('append') or INSERT INTO, not 'overwrite'"
-            )
+            raise ConfigError("a topic only grows: use mode('append') or INSERT INTO")
         super().__init__(parse(options, os.environ), schema)
         self.job = self._options.job or f"{JOB_PREFIX}{SystemRandom().getrandbits(64):016x}"
         """The name in the rows' keys: option `job`, or a random one."""
