@@ -294,7 +294,7 @@ class Consumer:
     ) -> Sequence[ReceivedMessage]:
         """Return up to `count` messages; fewer after the timeout."""
         self._session.check()
-        check_number(count, "count", 1)
+        check_number(count, "count")
         check_timeout(timeout_ms)
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + timeout_ms
