@@ -293,7 +293,7 @@ class Consumer(Generic[M]):
     async def fetch(self, count: int, timeout_ms: int = FETCH_TIMEOUT_MS) -> Sequence[M]:
         """Return up to `count` messages; fewer after the timeout."""
         self._session.check()
-        check_number(count, "count", 1)
+        check_number(count, "count")
         check_timeout(timeout_ms)
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + timeout_ms
