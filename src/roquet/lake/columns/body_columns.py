@@ -9,7 +9,7 @@ why a body has none of its fields.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -134,12 +134,17 @@ def new_fields(
     return tuple(added)
 
 
-def fields_of(schema: pa.Schema) -> tuple[BodyField, ...]:
-    """The body columns of a table's schema; columns of other types are left to who added them."""
+def fields_of(schema: pa.Schema, own_columns: Collection[str] = ()) -> tuple[BodyField, ...]:
+    """The body columns of a table's schema, without `own_columns` of the table.
+
+    Columns of other types are left to who added them.
+    """
     return tuple(
         BodyField(field.name, kind, _source_of(field))
         for field in schema
-        if may_be_column(field.name) and (kind := type_text(field.type)) is not None
+        if field.name not in own_columns
+        and may_be_column(field.name)
+        and (kind := type_text(field.type)) is not None
     )
 
 

@@ -6,7 +6,7 @@ is of, which key its rows have and what becomes of deleted ones. pyiceberg's own
 would do all of that on the driver.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -131,10 +131,6 @@ class StateTable(DeltaTable):
         """The columns of the table's files."""
         return self.settings.file_schema(self.body_fields())
 
-    def body_fields(self) -> tuple[BodyField, ...]:
-        """The body columns of the table's schema."""
-        return _without_own(super().body_fields())
-
     def commit(self, commit: TableCommit) -> None:
         """Publish a commit: its files have other rows than those that they replace."""
         super().commit(msgspec.structs.replace(commit, is_update=True))
@@ -179,10 +175,6 @@ class IcebergStateTable(IcebergTable):
         """The columns of the table's files."""
         return self.settings.file_schema(self.body_fields())
 
-    def body_fields(self) -> tuple[BodyField, ...]:
-        """The body columns of the table's schema."""
-        return _without_own(super().body_fields())
-
     def _agree(self, wanted: ArchiveIdentity, table: "IceTable | None") -> ArchiveIdentity:  # noqa: ARG002
         existing = None
         if table is not None:
@@ -215,10 +207,6 @@ class IcebergStateTable(IcebergTable):
         from pyiceberg.typedef import Record
 
         return Record(number_within(file.partition, COLUMN))
-
-
-def _without_own(fields: Iterable[BodyField]) -> tuple[BodyField, ...]:
-    return tuple(field for field in fields if field.name not in OWN_COLUMNS)
 
 
 def open_state_table(

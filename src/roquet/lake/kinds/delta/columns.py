@@ -1,6 +1,6 @@
 """Delta columns: the schema of an archive's Delta table, and body columns that are added to it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -129,12 +129,17 @@ def check_removal(log: "Log", where: TableLocation) -> None:
         )
 
 
-def body_fields(log: "Log") -> tuple[BodyField, ...]:
-    """The body columns of the version that was read last."""
-    return fields_of(pa.schema(log.schema().to_arrow()))
+def body_fields(log: "Log", own_columns: Collection[str] = ()) -> tuple[BodyField, ...]:
+    """The body columns of the version that was read last, without `own_columns`."""
+    return fields_of(pa.schema(log.schema().to_arrow()), own_columns)
 
 
-def add_body_fields(log: "Log", fields: Sequence[BodyField], where: TableLocation) -> None:
+def add_body_fields(
+    log: "Log",
+    fields: Sequence[BodyField],
+    where: TableLocation,
+    own_columns: Collection[str] = (),
+) -> None:
     """Add columns for these fields, unless they are there.
 
     Raises ConfigError for one that would change its type, TableConflict when other writers are
@@ -144,7 +149,7 @@ def add_body_fields(log: "Log", fields: Sequence[BodyField], where: TableLocatio
     from deltalake.exceptions import CommitFailedError
 
     for _ in range(TRIES):
-        added = new_fields(body_fields(log), fields, where)
+        added = new_fields(body_fields(log, own_columns), fields, where)
         if not added:
             return
         [error, *kinds] = body_schema(added)

@@ -178,12 +178,14 @@ class DeltaTable(ArchiveTable):
     def body_fields(self) -> tuple[BodyField, ...]:
         """The body columns of the table's schema."""
         self._update()
-        return delta_columns.body_fields(self._log) if self.identity.body_format else ()
+        if not self.identity.body_format:
+            return ()
+        return delta_columns.body_fields(self._log, self.own_columns)
 
     def add_body_fields(self, fields: Iterable[BodyField]) -> None:
         """Add columns for these fields, unless they are there."""
         with self._adding():
-            delta_columns.add_body_fields(self._log, [*fields], self._root)
+            delta_columns.add_body_fields(self._log, [*fields], self._root, self.own_columns)
 
     def incomplete_files(self) -> Sequence[DataFile]:
         """The files whose statistics in the log are incomplete."""

@@ -166,12 +166,14 @@ class IcebergTable(ArchiveTable):
         """The body columns of the table's schema."""
         with explained_catalog(self._root):
             self._table.refresh()
-        return layout.body_fields(self._table) if self.identity.body_format else ()
+        if not self.identity.body_format:
+            return ()
+        return layout.body_fields(self._table, self.own_columns)
 
     def add_body_fields(self, fields: Iterable[BodyField]) -> None:
         """Add columns for these fields, unless they are there."""
         with explained_catalog(self._root):
-            layout.add_body_fields(self._table, [*fields], self._name)
+            layout.add_body_fields(self._table, [*fields], self._name, self.own_columns)
 
     def close(self) -> None:
         """Release the lock and close the catalog."""

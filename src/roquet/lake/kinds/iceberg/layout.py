@@ -1,6 +1,6 @@
 """Layout of an Iceberg table: columns, partition fields, sort order, and files in its manifests."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,12 +94,14 @@ def partition_record(file: DataFile, scheme: PartitionScheme) -> "Record":
     return Record(*values)
 
 
-def body_fields(table: "IceTable") -> tuple[BodyField, ...]:
-    """The body columns of the version that was read last."""
-    return fields_of(table.schema().as_arrow())
+def body_fields(table: "IceTable", own_columns: Collection[str] = ()) -> tuple[BodyField, ...]:
+    """The body columns of the version that was read last, without `own_columns`."""
+    return fields_of(table.schema().as_arrow(), own_columns)
 
 
-def add_body_fields(table: "IceTable", fields: Sequence[BodyField], where: str) -> None:
+def add_body_fields(
+    table: "IceTable", fields: Sequence[BodyField], where: str, own_columns: Collection[str] = ()
+) -> None:
     """Add columns for these fields, unless they are there.
 
     Raises ConfigError for one that would change its type, TableConflict when other writers are
@@ -109,7 +111,7 @@ def add_body_fields(table: "IceTable", fields: Sequence[BodyField], where: str) 
 
     tries = CommitTries(where, "no column was added")
     while True:
-        added = new_fields(body_fields(table), fields, where)
+        added = new_fields(body_fields(table, own_columns), fields, where)
         if not added:
             return
         try:
