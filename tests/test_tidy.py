@@ -81,7 +81,7 @@ LINES_MAX = {
     "controller": 2_838,
     "dashboard": 6_923,
     "lab": 3_111,
-    "lake": 10_426,
+    "lake": 10_430,
     "metrics": 938,
     "model": 1_675,
     "namesrv": 1_186,
@@ -94,8 +94,8 @@ LINES_MAX = {
     "store": 10_800,
     "testing": 1_474,
     "wire": 9_655,
-    "all of src": 130_309,
-    "tests": 160_516,
+    "all of src": 130_313,
+    "tests": 160_517,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""
