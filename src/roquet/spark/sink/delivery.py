@@ -69,7 +69,7 @@ TRANSIENT_AT_SINK: Final = TRANSIENT | LESS_DURABLE
 """Refusals that are retried, and replies that promise less than the broker's settings."""
 
 UNKNOWN_TOPIC_MS: Final = 3_000
-"""How long name servers that know other topics are asked for one before it counts as missing."""
+"""How long name servers that know a topic of nearly the same name are asked for one."""
 
 UNKNOWN_QUEUE_TRIES: Final = 13
 """Most attempts at queues that a broker does not know, about six seconds: the topic was just
@@ -124,17 +124,18 @@ class RequestDelivery:
     async def _check_exists(self, topic: str, deadline_ms: int) -> None:
         """Raise UsageError, with the nearest name, for a topic that name servers do not know.
 
-        Name servers that have just started, or whose only broker restarts, know no topic at all:
-        they are asked again until the deadline.
+        A topic whose brokers restart is unknown for a while, too: only with a name that is nearly
+        the same beside it, a misspelling by all appearances, the deadline is not waited for.
         """
         began_ms = self._clock.monotonic_ms()
         with suppress(ConnectFailed):  # `find_writable` waits for an answer
             while await self._routes.refresh(topic) is None:
-                known, now_ms = await self._routes.known_topics(), self._clock.monotonic_ms()
-                if now_ms >= deadline_ms or (known and now_ms - began_ms >= UNKNOWN_TOPIC_MS):
+                hint = suggest(topic, await self._routes.known_topics())
+                now_ms = self._clock.monotonic_ms()
+                if now_ms >= deadline_ms or (hint and now_ms - began_ms >= UNKNOWN_TOPIC_MS):
                     raise UsageError(
                         f"topic {topic!r} does not exist: create it by `roquet topic create`, or "
-                        f"by its first row with option createTopic=true{suggest(topic, known)}"
+                        f"by its first row with option createTopic=true{hint}"
                     )
                 await self._clock.sleep(RETRY_PAUSE_MS_MAX)
 
