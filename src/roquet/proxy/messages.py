@@ -27,8 +27,10 @@ from roquet.wire.records.property_text import encode_properties
 HIDDEN: Final = names.RESERVED | {names.TRACE_CONTEXT}
 """Properties that receivers do not see among those of users."""
 
-DIGITS_MAX: Final = 14
-"""Digits of a time in ms that protobuf can hold, with some room: 253402300799999 is its end."""
+TIME_MAX_MS: Final = 253_402_300_799_999
+"""The last ms of the year 9999, where protobuf's times end."""
+
+INT_MAX: Final = 2**31 - 1
 
 
 class ReadableMessage(Protocol):
@@ -155,11 +157,15 @@ def _born_ms(system: pb.SystemProperties, now_ms: int) -> int:
 
 
 def to_protobuf(message: ReadableMessage, body: bytes, sys_flag: int, topic: str) -> pb.Message:
-    """A message as clients get it; `body` is the one that is stored, perhaps compressed."""
-    properties = message.properties
+    """A message as clients get it; `body` is the one that is stored, perhaps compressed.
+
+    Never fails, whatever other producers have written: a message that could not be delivered
+    would take those that are popped with it to the dead letters.
+    """
+    properties = {_legible(name): _legible(value) for name, value in message.properties.items()}
     system = pb.SystemProperties(
-        keys=message.keys,
-        message_id=message.message_id,
+        keys=map(_legible, message.keys),
+        message_id=_legible(message.message_id),
         body_digest=pb.Digest(
             type=pb.MD5, checksum=md5(body, usedforsecurity=False).hexdigest().upper()
         ),
@@ -169,10 +175,10 @@ def to_protobuf(message: ReadableMessage, body: bytes, sys_flag: int, topic: str
         store_host=message.store_host,
         queue_id=message.queue_id,
         queue_offset=message.queue_offset,
-        delivery_attempt=message.reconsume_times + 1,
+        delivery_attempt=min(message.reconsume_times + 1, INT_MAX),
     )
-    system.born_timestamp.FromMilliseconds(message.born_ms)
-    system.store_timestamp.FromMilliseconds(message.stored_ms)
+    system.born_timestamp.FromMilliseconds(min(max(message.born_ms, 0), TIME_MAX_MS))
+    system.store_timestamp.FromMilliseconds(min(max(message.stored_ms, 0), TIME_MAX_MS))
     _add_optional(system, properties)
     user = {name: value for name, value in properties.items() if name not in HIDDEN}
     return pb.Message(
@@ -187,9 +193,9 @@ def _add_optional(system: pb.SystemProperties, properties: Mapping[str, str]) ->
         system.message_group = group
     if (context := properties.get(names.TRACE_CONTEXT)) is not None:
         system.trace_context = context
-    if (deliver_ms := _number(properties.get(names.TIMER_DELIVER_MS))) is not None:
+    if (deliver_ms := _number(properties.get(names.TIMER_DELIVER_MS), TIME_MAX_MS)) is not None:
         system.delivery_timestamp.FromMilliseconds(deliver_ms)
-    if (priority := _number(properties.get(names.PRIORITY))) is not None:
+    if (priority := _number(properties.get(names.PRIORITY), INT_MAX)) is not None:
         system.priority = priority
     origin = properties.get(names.DLQ_ORIGIN_TOPIC)
     origin_id = properties.get(names.DLQ_ORIGIN_MESSAGE_ID)
@@ -204,8 +210,14 @@ def filter_of(expression: pb.FilterExpression) -> tuple[str, str]:
     return kind, expression.expression or "*"
 
 
-def _number(text: str | None) -> int | None:
-    """A number of a property, which senders may have written wrong: None then."""
-    if text is None or not (text.isascii() and text.isdecimal()) or len(text) > DIGITS_MAX:
+def _legible(text: str) -> str:
+    """A text with `?` for lone surrogates, which protobuf cannot hold."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _number(text: str | None, most: int) -> int | None:
+    """A number of a property, which senders may have written wrong or too large: None then."""
+    if text is None or not (text.isascii() and text.isdecimal()) or len(text) > len(str(most)):
         return None
-    return int(text)
+    number = int(text)
+    return number if number <= most else None
