@@ -79,7 +79,7 @@ class Deliveries:
         self._cluster = cluster
 
     async def ack(self, receipt: Receipt, topic: str, group: str) -> None:
-        """Acknowledge a message; raises CallError when its broker does not take it."""
+        """Acknowledge a message; raises a RoquetError when its broker does not take it."""
         handle = receipt.handle
         call = Ack(
             consumer_group=group,
@@ -88,7 +88,10 @@ class Deliveries:
             extra_info=handle.text(),
             offset=handle.offset,
         )
-        await self._cluster.call(handle.broker, call)
+        reply = await self._cluster.call(handle.broker, call)
+        if reply.code != ResponseCode.SUCCESS:
+            text = f"the broker has no such message in {call.topic}"
+            raise ProxyRefusal(StatusCode.INVALID_RECEIPT_HANDLE, text)
 
     async def change(self, receipt: Receipt, topic: str, group: str, invisible_ms: int) -> Receipt:
         """Change when a message becomes visible again, and return its next receipt."""

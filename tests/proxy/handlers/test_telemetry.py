@@ -78,3 +78,8 @@ def test_an_exponential_policy_is_told_as_one() -> None:
     assert backoff.initial.ToMilliseconds() == 100
     assert backoff.max.ToMilliseconds() == 900
     assert backoff.multiplier == 2
+
+
+def test_a_group_that_tries_for_ever_is_told_the_largest_number() -> None:
+    policy = retry_policy(SubscriptionGroup(retry_max_times=2**31 - 1))
+    assert policy.max_attempts == 2**31 - 1

@@ -23,10 +23,13 @@ UNSERVED: Final = {
 
 TRIES_OF_PRODUCERS: Final = 3
 
+INT_MAX: Final = 2**31 - 1
+"""`retry_max_times` of groups that try for ever; one more is no 32-bit number."""
+
 
 def retry_policy(group: SubscriptionGroup) -> pb.RetryPolicy:
     """When and how often a group's failed messages are tried again, as its clients are told."""
-    policy = pb.RetryPolicy(max_attempts=group.retry_max_times + 1)
+    policy = pb.RetryPolicy(max_attempts=min(group.retry_max_times + 1, INT_MAX))
     if (backoff := exponential_backoff(group.group_retry_policy)) is not None:
         policy.exponential_backoff.initial.FromMilliseconds(backoff.initial_ms)
         policy.exponential_backoff.max.FromMilliseconds(backoff.max_ms)
