@@ -1,11 +1,14 @@
 """The cluster behind the proxy, with what the proxy remembers of it."""
 
+import asyncio
+
 import pytest
 
 from roquet.admin import topics
 from roquet.admin.client import AdminClient
 from roquet.admin.topics import TopicSettings
 from roquet.client import ClientConfig
+from roquet.model.errors import CallError
 from roquet.proxy.cluster import FRESH_MS, ProxiedCluster
 from roquet.proxy.config import ProxyConfig
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
@@ -45,4 +48,39 @@ async def test_an_unknown_topic_and_an_unknown_broker_are_refused(running: Clust
     with pytest.raises(ProxyRefusal) as caught:
         await cluster.find_route("nowhere")
     assert caught.value.code is StatusCode.TOPIC_NOT_FOUND
+    await cluster.close()
+
+
+async def test_settings_that_no_broker_was_asked_for_are_not_remembered(running: Cluster) -> None:
+    cluster = ProxiedCluster(running.namesrv_addr, ProxyConfig(clock=this_loop().clock))
+    cluster.start()
+    assert not (await cluster.group("G_fifo", "")).consume_message_orderly  # no broker is known
+    await cluster.find_route("NORM")
+    assert (await cluster.group("G_fifo", "NORM")).consume_message_orderly
+    await cluster.close()
+
+
+async def test_settings_are_not_made_up_while_no_broker_answers(running: Cluster) -> None:
+    cluster = ProxiedCluster(running.namesrv_addr, ProxyConfig(clock=this_loop().clock))
+    cluster.start()
+    await cluster.find_route("NORM")
+    await running.stop_broker(0)
+    with pytest.raises(CallError):
+        await cluster.group("G_fifo", "NORM")
+    await running.start_broker(0)
+    await asyncio.sleep(60)
+    assert (await cluster.group("G_fifo", "NORM")).group_name == "G_fifo"
+    await cluster.close()
+
+
+async def test_names_that_clients_make_up_do_not_pile_up(
+    running: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.proxy.cluster.ENTRIES_MAX", 3)
+    cluster = ProxiedCluster(running.namesrv_addr, ProxyConfig(clock=this_loop().clock))
+    cluster.start()
+    await cluster.find_route("NORM")
+    for number in range(9):
+        await cluster.group(f"G_{number}", "NORM")
+    assert list(cluster._groups._known) == ["G_6", "G_7", "G_8"]
     await cluster.close()

@@ -8,8 +8,9 @@ import msgspec
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
 from roquet.client.sending.delivery import MessageDelivery
-from roquet.model.errors import RoquetError
+from roquet.model.errors import CallRefused, RoquetError
 from roquet.model.queue import MessageQueue
+from roquet.model.route import BrokerData
 from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.clock import Clock
@@ -18,10 +19,14 @@ from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.rules.topic_attributes import MESSAGE_TYPE
 from roquet.wire.call import Call, R, Reply
 from roquet.wire.calls.admin.topic import GetGroup, GetTopic
+from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
 FRESH_MS: Final = 20_000
 """Age up to which remembered settings of a topic or a group are used."""
+
+ENTRIES_MAX: Final = 10_000
+"""Topics or groups whose settings are remembered: clients may make up names of groups."""
 
 NEVER: Final = 2**31 - 1
 """Size from which bodies are compressed: they are sent as their clients made them."""
@@ -37,24 +42,47 @@ class SettingsCache(Generic[T]):
         self._kind = kind
         self._clock = clock
         self._known: dict[str, tuple[T | None, int]] = {}
-        """Settings by name, and when they were asked for, on the monotonic clock."""
+        """Settings by name, and when they were asked for, on the monotonic clock; oldest first."""
 
     async def get(self, name: str, topic: str, call: Call[Reply]) -> T | None:
-        """Settings by a broker of a topic; the known ones, or None, while no broker answers."""
-        now_ms = self._clock.monotonic_ms()
-        known, asked_ms = self._known.get(name, (None, now_ms - FRESH_MS - 1))
-        if now_ms - asked_ms > FRESH_MS:
-            known = await self._ask(topic, call) or known
-            self._known[name] = known, now_ms
-        return known
+        """Settings by a broker of a topic, or of any where it has none; None if brokers have none.
 
-    async def _ask(self, topic: str, call: Call[Reply]) -> T | None:
-        for broker in self._session.routes.brokers_of(topic):
+        While no broker answers the known ones count; raises a RoquetError if none are known.
+        """
+        now_ms = self._clock.monotonic_ms()
+        known = self._known.get(name)
+        if known is not None and now_ms - known[1] <= FRESH_MS:
+            return known[0]
+        routes = self._session.routes
+        if not (brokers := routes.brokers_of(topic) or routes.brokers):
+            return known[0] if known is not None else None
+        try:
+            settings = await self._ask(brokers, call)
+        except RoquetError:
+            if known is None:
+                raise
+            settings = None
+        if settings is None and known is not None:
+            settings = known[0]
+        self._known.pop(name, None)
+        self._known[name] = settings, now_ms
+        if len(self._known) > ENTRIES_MAX:
+            del self._known[next(iter(self._known))]
+        return settings
+
+    async def _ask(self, brokers: Sequence[BrokerData], call: Call[Reply]) -> T | None:
+        failure, is_refused = None, False
+        for broker in brokers:
             try:
                 reply = await self._session.call(broker.broker_name, call)
                 return codec.loads(reply.body, self._kind)
-            except RoquetError:  # the next broker may answer
-                continue
+            except CallRefused as error:
+                is_refused = is_refused or error.code != ResponseCode.SYSTEM_BUSY
+                failure = error
+            except RoquetError as error:  # the next broker may answer
+                failure = error
+        if failure is not None and not is_refused:
+            raise failure
         return None
 
 
