@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import md5
 from typing import Final, Protocol
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from roquet.client.sending.prepare import PreparedMessage
 from roquet.client.sending.selectors import QueueSelection
 from roquet.model import properties as names
@@ -20,6 +22,7 @@ from roquet.proxy.protos import definition_pb2 as pb
 from roquet.rules.proxy import validation
 from roquet.rules.proxy.message_group import queue_index
 from roquet.rules.proxy.message_type import MessageType, message_type
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.batch import BATCH_ITEM_SIZE_MIN
 from roquet.wire.records.property_text import encode_properties
@@ -91,7 +94,7 @@ def to_properties(
         properties[names.KEYS] = names.KEYS_SEPARATOR.join(system.keys)
     properties |= _transaction(system)
     if system.HasField("delivery_timestamp"):
-        deliver_ms = system.delivery_timestamp.ToMilliseconds()
+        deliver_ms = max(millis(system.delivery_timestamp, StatusCode.ILLEGAL_DELIVERY_TIME), 0)
         validation.check_delivery_ms(deliver_ms, now_ms)
         properties[names.TIMER_DELIVER_MS] = str(deliver_ms)
     if system.HasField("message_group"):
@@ -153,7 +156,15 @@ def _selection(topic: str, message_group: str | None) -> QueueSelection | None:
 
 
 def _born_ms(system: pb.SystemProperties, now_ms: int) -> int:
-    return system.born_timestamp.ToMilliseconds() if system.HasField("born_timestamp") else now_ms
+    return millis(system.born_timestamp) if system.HasField("born_timestamp") else now_ms
+
+
+def millis(time: Timestamp, code: StatusCode = StatusCode.BAD_REQUEST) -> int:
+    """A time in ms since the epoch; raises ProxyRefusal for one outside of the years 1 to 9999."""
+    try:
+        return int(time.ToMilliseconds())
+    except ValueError as error:
+        raise ProxyRefusal(code, str(error)) from None
 
 
 def to_protobuf(message: ReadableMessage, body: bytes, sys_flag: int, topic: str) -> pb.Message:

@@ -13,7 +13,7 @@ from roquet.model.flags import PullFlag
 from roquet.proxy.answers import OK, status_of
 from roquet.proxy.caller import Caller
 from roquet.proxy.cluster import ProxiedCluster
-from roquet.proxy.messages import filter_of, to_protobuf
+from roquet.proxy.messages import filter_of, millis, to_protobuf
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
@@ -127,7 +127,7 @@ class OffsetsHandler:
             pb.BEGINNING: MinOffset(topic=topic, queue_id=queue.id),
             pb.END: MaxOffset(topic=topic, queue_id=queue.id),
             pb.TIMESTAMP: OffsetByTime(
-                topic=topic, queue_id=queue.id, timestamp=request.timestamp.ToMilliseconds()
+                topic=topic, queue_id=queue.id, timestamp=millis(request.timestamp)
             ),
         }
         if (call := calls.get(request.query_offset_policy)) is None:

@@ -147,9 +147,8 @@ def _check_text(text: str, what: str, code: StatusCode) -> None:
 
 
 def check_message_id(message_id: str) -> str:
-    """Return a message's id; raises ProxyRefusal for a blank one."""
-    if not message_id or message_id.isspace():
-        raise ProxyRefusal(StatusCode.ILLEGAL_MESSAGE_ID, "the message has no id")
+    """Return a message's id; raises ProxyRefusal for a blank or illegal one."""
+    _check_text(message_id, "the message's id", StatusCode.ILLEGAL_MESSAGE_ID)
     return message_id
 
 
