@@ -71,7 +71,8 @@ class SettingsCache(Generic[T]):
         return settings
 
     async def _ask(self, brokers: Sequence[BrokerData], call: Call[Reply]) -> T | None:
-        failure, is_refused = None, False
+        failure: RoquetError | None = None
+        is_refused = False
         for broker in brokers:
             try:
                 reply = await self._session.call(broker.broker_name, call)

@@ -1,5 +1,7 @@
 """Sends through the proxy, as consumers of both protocols see them."""
 
+from typing import Any
+
 import pytest
 from tests.proxy.conftest import User, consumer_settings, message_of, stored
 
@@ -93,6 +95,6 @@ async def test_a_delivery_time_before_the_epoch_is_over(proxy: Proxy) -> None:
 @pytest.mark.parametrize(
     "fields", [{"message_id": "a\x01b"}, {"born_host": "x\x02TRAN_MSG\x01true"}]
 )
-async def test_separators_of_properties_are_refused(proxy: Proxy, fields: dict[str, str]) -> None:
+async def test_separators_of_properties_are_refused(proxy: Proxy, fields: dict[str, Any]) -> None:
     answer = await User(proxy).send("NORM", **fields)
     assert answer.status.code in (pb.ILLEGAL_MESSAGE_ID, pb.BAD_REQUEST)

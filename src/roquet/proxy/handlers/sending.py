@@ -57,7 +57,11 @@ class SendingHandler:
         ready = [await self._prepare(message, topic, caller) for message in request.messages]
         entries = [await self._store(*it, deadline_ms) for it in ready]
         code, first = common_code(StatusCode(it.status.code) for it in entries), entries[0].status
-        status = first if first.code == code else pb.Status(code=code.name, message=code.name)
+        status = (
+            first
+            if StatusCode(first.code) is code
+            else pb.Status(code=code.name, message=code.name)
+        )
         return service.SendMessageResponse(status=status, entries=entries)
 
     async def _prepare(
