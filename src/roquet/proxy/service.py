@@ -89,6 +89,9 @@ def telemetry(handler: StreamHandler) -> RpcMethod:
             is_clients = code < StatusCode.INTERNAL_SERVER_ERROR
             kind = grpc.StatusCode.INVALID_ARGUMENT if is_clients else grpc.StatusCode.INTERNAL
             await context.abort(kind, f"the settings are refused: {error} ({code.name})")
+        except Exception as error:
+            log.exception("Telemetry failed")
+            await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
 
     return grpc.stream_stream_rpc_method_handler(
         answer,

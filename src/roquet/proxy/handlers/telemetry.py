@@ -62,11 +62,11 @@ class TelemetryHandler:
         try:
             while (command := await commands.get()) is not None:
                 yield command
+                commands.task_done()
             await reading  # raises what ended it
         finally:
             reading.cancel()
-            with suppress(asyncio.CancelledError, ProxyRefusal):
-                await reading
+            await asyncio.gather(reading, return_exceptions=True)
             if (client := self._clients.get(caller.client_id)) is not None:
                 self._clients.leave_stream(client, commands)
 
@@ -78,6 +78,7 @@ class TelemetryHandler:
                 merged = await self._take(request.settings, caller, commands)
                 status = pb.Status(code=pb.OK, message="OK")
                 commands.put_nowait(service.TelemetryCommand(status=status, settings=merged))
+                await commands.join()  # a client that reads no answers is not read from
 
     async def _take(self, settings: pb.Settings, caller: Caller, commands: Commands) -> pb.Settings:
         match settings.WhichOneof("pub_sub"):
