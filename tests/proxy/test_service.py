@@ -1,6 +1,6 @@
 """gRPC's form of handlers: errors become statuses."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ async def broken(_request: Any, _caller: Caller) -> Any:
     raise ZeroDivisionError("a fault of our own")
 
 
-async def broken_stream(_request: Any, _caller: Caller) -> AsyncIterator[Any]:
+async def broken_stream(_request: Any, _caller: Caller) -> AsyncGenerator[Any, None]:
     yield service.ReceiveMessageResponse(status=pb.Status(code=pb.OK))
     raise ZeroDivisionError("a fault of our own")
 

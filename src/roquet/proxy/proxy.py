@@ -28,7 +28,7 @@ class Proxy:
         self._renewals = renewals = ReceiptRenewals(deliveries, cluster, clients, config.clock)
         settling = SettlingHandler(cluster, deliveries, renewals)
         routes, sending = RoutesHandler(cluster), SendingHandler(cluster, config)
-        receiving = ReceivingHandler(cluster, clients, renewals, settling, config)
+        self._receiving = receiving = ReceivingHandler(cluster, clients, renewals, settling, config)
         telling = TelemetryHandler(cluster, clients)
         offsets = OffsetsHandler(cluster)
         transactions = TransactionsHandler(cluster, clients)
@@ -69,5 +69,6 @@ class Proxy:
 
     async def close(self) -> None:
         """Let unacknowledged messages come again soon, and close the connections."""
+        await self._receiving.close()
         await self._renewals.close()
         await self._cluster.close()

@@ -14,6 +14,7 @@ from tests.proxy.conftest import (
 from roquet.admin import groups
 from roquet.admin.client import AdminClient
 from roquet.client import ClientConfig, Message, Producer, ProducerConfig
+from roquet.proxy.config import ProxyConfig
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.proxy import Proxy
@@ -203,3 +204,21 @@ async def test_odd_properties_of_other_producers_stop_no_receive(
         async with Producer(running.namesrv_addr, config=ProducerConfig(clock=clock)) as producer:
             await producer.send(Message("NORM", b"x", properties={name: "value"}))
         assert [message.body for message in await user.receive()] == [b"x"]
+
+
+async def test_a_proxy_that_stops_releases_first_what_a_broken_stream_did_not_carry(
+    proxy: Proxy, running: Cluster
+) -> None:
+    stopping = Proxy(running.namesrv_addr, ProxyConfig(clock=this_loop().clock))
+    stopping.start()
+    user, other = User(stopping), User(proxy)
+    async with user.telemetry(consumer_settings()), other.telemetry(consumer_settings()):
+        await user.receive(timeout_s=6)
+        await user.send("NORM", b"x")
+        request = receive_request("g", "NORM", invisible_ms=3_600_000)
+        parts = stopping.methods["ReceiveMessage"].unary_stream(request, user.context(30))
+        assert (await anext(parts)).status.code == pb.OK
+        await parts.aclose()
+        await stopping.close()
+        await asyncio.sleep(3)
+        assert [message.body for message in await other.receive()] == [b"x"]

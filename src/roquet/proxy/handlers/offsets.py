@@ -3,7 +3,7 @@
 Apache RocketMQ's proxy serves none of these requests; autoscalers wait for the last two.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
 from roquet.client.reading.message import read_records
@@ -42,7 +42,7 @@ class OffsetsHandler:
 
     async def pull(
         self, request: service.PullMessageRequest, caller: Caller
-    ) -> AsyncIterator[service.PullMessageResponse]:
+    ) -> AsyncGenerator[service.PullMessageResponse, None]:
         """Wait for messages from an offset on: a status, the messages, and the offset behind."""
         queue = request.message_queue
         try:

@@ -1,7 +1,7 @@
 """Receiving: a group's messages of a broker, invisible to its other members for a time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 
 import msgspec
 
@@ -20,7 +20,7 @@ from roquet.proxy.handlers.settling import SettlingHandler
 from roquet.proxy.messages import filter_of, to_protobuf
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
-from roquet.proxy.receipts import Receipt, ReceiptKey, ReceiptRenewals
+from roquet.proxy.receipts import CLOSE_S, Receipt, ReceiptKey, ReceiptRenewals
 from roquet.rules.proxy import renewal, validation
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.rules.tag_filter import parse_tags
@@ -48,7 +48,15 @@ class Delivery(msgspec.Struct, frozen=True):
 class ReceivingHandler:
     """Gives clients the messages of their groups."""
 
-    __slots__ = ("_clients", "_clock", "_cluster", "_config", "_renewals", "_settling")
+    __slots__ = (
+        "_clients",
+        "_clock",
+        "_cluster",
+        "_config",
+        "_releases",
+        "_renewals",
+        "_settling",
+    )
 
     def __init__(
         self,
@@ -64,10 +72,11 @@ class ReceivingHandler:
         self._settling = settling
         self._config = config
         self._clock = config.clock
+        self._releases: set[asyncio.Task[None]] = set()
 
     async def receive(
         self, request: service.ReceiveMessageRequest, caller: Caller
-    ) -> AsyncIterator[service.ReceiveMessageResponse]:
+    ) -> AsyncGenerator[service.ReceiveMessageResponse, None]:
         """Wait for messages, and give them with a status before and the time behind them."""
         unsent: list[Delivery] = []
         try:
@@ -159,9 +168,16 @@ class ReceivingHandler:
         if unsent:
             receipts = [delivery.receipt for delivery in unsent]
             topic, group = request.message_queue.topic.name, request.group.name
-            self._cluster.session.background.start(
+            task = self._cluster.session.background.start(
                 self._settling.release(receipts, topic, group), f"release of {topic}"
             )
+            self._releases.add(task)
+            task.add_done_callback(self._releases.discard)
+
+    async def close(self) -> None:
+        """Wait for releases under way: messages could be invisible for 12 hours otherwise."""
+        if self._releases:
+            await asyncio.wait(self._releases, timeout=CLOSE_S)
 
     async def _broker(self, topic: str, name: str) -> str:
         """The broker that a request names, or any of the topic's when that one is not known."""

@@ -1,7 +1,7 @@
 """Telemetry: a client's settings, its heartbeats, and what the proxy tells it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from typing import Final
 
@@ -51,7 +51,7 @@ class TelemetryHandler:
 
     async def telemetry(
         self, requests: AsyncIterator[service.TelemetryCommand], caller: Caller
-    ) -> AsyncIterator[service.TelemetryCommand]:
+    ) -> AsyncGenerator[service.TelemetryCommand, None]:
         """Answer settings, and pass commands on to the client while the stream lasts.
 
         Raises ProxyRefusal for settings that cannot be taken.
