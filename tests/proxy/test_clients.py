@@ -64,10 +64,11 @@ async def test_nothing_is_left_of_requests_that_were_cancelled() -> None:
     clients = ClientTable(this_loop().clock)
     waiting = [asyncio.create_task(clients.wait_for(f"c{n}", 3_000)) for n in range(3)]
     await asyncio.sleep(1)
+    assert clients.awaited == 3
     for task in waiting:
         task.cancel()
     await asyncio.wait(waiting)
-    assert not clients._awaited
+    assert clients.awaited == 0
 
 
 async def test_producers_that_read_are_asked_before_those_that_do_not() -> None:

@@ -9,11 +9,13 @@ from roquet.admin.client import AdminClient
 from roquet.admin.topics import TopicSettings
 from roquet.client import ClientConfig
 from roquet.model.errors import CallError
-from roquet.proxy.cluster import FRESH_MS, ProxiedCluster
+from roquet.model.topic import SubscriptionGroup
+from roquet.proxy.cluster import FRESH_MS, ProxiedCluster, SettingsCache
 from roquet.proxy.config import ProxyConfig
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster
+from roquet.wire.calls.admin.topic import GetGroup
 
 
 async def test_a_topic_type_is_asked_for_again_when_it_is_old(running: Cluster) -> None:
@@ -73,14 +75,13 @@ async def test_settings_are_not_made_up_while_no_broker_answers(running: Cluster
     await cluster.close()
 
 
-async def test_names_that_clients_make_up_do_not_pile_up(
-    running: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("roquet.proxy.cluster.ENTRIES_MAX", 3)
+async def test_names_that_clients_make_up_do_not_pile_up(running: Cluster) -> None:
     cluster = ProxiedCluster(running.namesrv_addr, ProxyConfig(clock=this_loop().clock))
     cluster.start()
     await cluster.find_route("NORM")
+    cache = SettingsCache(cluster.session, SubscriptionGroup, this_loop().clock, entries_max=3)
     for number in range(9):
-        await cluster.group(f"G_{number}", "NORM")
-    assert list(cluster._groups._known) == ["G_6", "G_7", "G_8"]
+        group = f"G_{number}"
+        await cache.get(group, "NORM", GetGroup(group=group))
+    assert len(cache) == 3
     await cluster.close()

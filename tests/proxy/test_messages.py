@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from roquet.model.message import StoredMessage
 from roquet.proxy.caller import Caller
-from roquet.proxy.messages import prepared, to_properties, to_protobuf
+from roquet.proxy.messages import prepare, to_properties, to_protobuf
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.wire.records.property_text import decode_properties
 
@@ -35,7 +35,7 @@ def test_what_is_sent_is_what_is_received(
         system.delivery_timestamp.FromMilliseconds(deliver_ms)
     sent = pb.Message(body=body, user_properties=user, system_properties=system)
     properties = to_properties(sent, "t", CALLER, 1_000)
-    outgoing = prepared(sent, "t", properties, 1_000)
+    outgoing = prepare(sent, "t", properties, 1_000)
     stored = StoredMessage(
         topic="t",
         body=outgoing.body,

@@ -68,8 +68,8 @@ class SlowBroker:
 class Renewed:
     """Receipts that are due for renewal at a slow broker."""
 
-    def __init__(self, count: int) -> None:
-        clock = this_loop().clock
+    def __init__(self, count: int, clock: Any = None) -> None:
+        clock = clock or this_loop().clock
         self.broker, self.clients = SlowBroker(), ClientTable(clock)
         self.clients.update(Caller("c", "JAVA", "5.2.0", "", None), pb.Settings(), asyncio.Queue())
         self.renewals = ReceiptRenewals(
@@ -86,14 +86,14 @@ async def test_a_message_is_settled_by_the_handle_that_a_renewal_under_way_gives
     renewed = Renewed(1)
     stepping = asyncio.create_task(renewed.renewals.step())
     await asyncio.sleep(0.5)
-    async with renewed.renewals.settling(renewed.keys[0]) as receipt:
+    async with renewed.renewals.settle(renewed.keys[0]) as receipt:
         assert receipt.handle.invisible_ms == 60_000
     await stepping
 
 
 async def test_a_message_is_not_renewed_while_or_after_it_is_settled() -> None:
     renewed = Renewed(1)
-    async with renewed.renewals.settling(renewed.keys[0]):
+    async with renewed.renewals.settle(renewed.keys[0]):
         stepping = asyncio.create_task(renewed.renewals.step())
         await asyncio.sleep(0.5)
     await stepping
@@ -104,7 +104,7 @@ async def test_a_message_is_not_renewed_while_or_after_it_is_settled() -> None:
 async def test_a_message_is_renewed_further_when_it_could_not_be_settled() -> None:
     renewed = Renewed(1)
     with pytest.raises(ProxyRefusal):
-        async with renewed.renewals.settling(renewed.keys[0]):
+        async with renewed.renewals.settle(renewed.keys[0]):
             raise ProxyRefusal(StatusCode.PROXY_TIMEOUT, "the broker does not answer")
     await renewed.renewals.step()
     assert renewed.broker.changed == [0]
@@ -133,3 +133,24 @@ async def test_a_stop_does_not_wait_long_for_a_broker() -> None:
     began_ms = clock.now_ms()
     await renewed.renewals.close()
     assert clock.now_ms() - began_ms <= 5_000
+
+
+class JumpingClock:
+    """A clock whose time of day is set back now and then."""
+
+    def __init__(self) -> None:
+        self.behind_ms = 0
+
+    def now_ms(self) -> int:
+        return this_loop().clock.now_ms() - self.behind_ms
+
+    def monotonic_ms(self) -> int:
+        return this_loop().clock.monotonic_ms()
+
+
+async def test_a_message_is_renewed_in_time_though_the_clock_is_set_back() -> None:
+    clock = JumpingClock()
+    renewed = Renewed(1, clock)
+    clock.behind_ms = 600_000
+    await renewed.renewals.step()
+    assert renewed.broker.changed == [0]

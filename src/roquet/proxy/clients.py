@@ -26,7 +26,7 @@ class ProxyClient:
     def __init__(self, caller: Caller, settings: pb.Settings, now_ms: int) -> None:
         self.caller = caller
         self.settings = settings
-        self.heard_ms = now_ms
+        self.last_heartbeat_ms = now_ms
         self.commands: Commands | None = None
         """None while it has no stream."""
 
@@ -49,6 +49,11 @@ class ClientTable:
         self.on_gone: list[Callable[[str], object]] = []
         """Called with the id of a client that has left or was forgotten."""
 
+    @property
+    def awaited(self) -> int:
+        """Number of clients whose settings requests wait for."""
+        return len(self._awaited)
+
     def get(self, client_id: str) -> ProxyClient | None:
         """A client; None if it has sent no settings."""
         return self._clients.get(client_id)
@@ -59,18 +64,18 @@ class ClientTable:
         client = self._clients.get(caller.client_id)
         if client is None:
             client = self._clients[caller.client_id] = ProxyClient(caller, settings, now_ms)
-        client.caller, client.settings, client.heard_ms = caller, settings, now_ms
+        client.caller, client.settings, client.last_heartbeat_ms = caller, settings, now_ms
         client.commands = commands
         for event in self._awaited.get(caller.client_id, ()):
             event.set()
         return client
 
-    def heard(self, client_id: str) -> ProxyClient:
+    def note_heartbeat(self, client_id: str) -> ProxyClient:
         """Note a heartbeat; raises ProxyRefusal for a client whose settings are not known."""
         client = self._clients.get(client_id)
         if client is None:
             raise _unknown(client_id)
-        client.heard_ms = self._clock.monotonic_ms()
+        client.last_heartbeat_ms = self._clock.monotonic_ms()
         return client
 
     async def wait_for(self, client_id: str, wait_ms: int) -> ProxyClient:
@@ -110,7 +115,9 @@ class ClientTable:
     def expire(self) -> None:
         """Forget clients that were not heard of for long."""
         limit_ms = self._clock.monotonic_ms() - EXPIRY_MS
-        for client_id in [key for key, it in self._clients.items() if it.heard_ms < limit_ms]:
+        for client_id in [
+            key for key, it in self._clients.items() if it.last_heartbeat_ms < limit_ms
+        ]:
             self.remove(client_id)
 
     def producers_of(self, topic: str) -> Sequence[ProxyClient]:

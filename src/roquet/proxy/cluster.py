@@ -37,12 +37,19 @@ T = TypeVar("T")
 class SettingsCache(Generic[T]):
     """Settings of topics or groups as brokers gave them, asked for again when they are old."""
 
-    def __init__(self, session: Session, kind: type[T], clock: Clock) -> None:
+    def __init__(
+        self, session: Session, kind: type[T], clock: Clock, entries_max: int = ENTRIES_MAX
+    ) -> None:
         self._session = session
         self._kind = kind
         self._clock = clock
+        self._entries_max = entries_max
         self._known: dict[str, tuple[T | None, int]] = {}
         """Settings by name, and when they were asked for, on the monotonic clock; oldest first."""
+
+    def __len__(self) -> int:
+        """Number of names whose settings are remembered."""
+        return len(self._known)
 
     async def get(self, name: str, topic: str, call: Call[Reply]) -> T | None:
         """Settings by a broker of a topic, or of any where it has none; None if brokers have none.
@@ -66,7 +73,7 @@ class SettingsCache(Generic[T]):
             settings = known[0]
         self._known.pop(name, None)
         self._known[name] = settings, now_ms
-        if len(self._known) > ENTRIES_MAX:
+        if len(self._known) > self._entries_max:
             del self._known[next(iter(self._known))]
         return settings
 
@@ -99,7 +106,7 @@ class ProxiedCluster:
         )
         self.session = Session(namesrv, producing)
         self.delivery = MessageDelivery(self.session, producing, "roquet-proxy")
-        self._once = MessageDelivery(
+        self._without_retries = MessageDelivery(
             self.session, msgspec.structs.replace(producing, retry_times=0), "roquet-proxy"
         )
         self._topics = SettingsCache(self.session, TopicConfig, config.clock)
@@ -144,7 +151,7 @@ class ProxiedCluster:
 
     def sender(self, *, transactional: bool) -> MessageDelivery:
         """Sends messages; a half message once, since a second one would be asked about as well."""
-        return self._once if transactional else self.delivery
+        return self._without_retries if transactional else self.delivery
 
     async def topic_type(self, topic: str) -> str | None:
         """The type of messages that a topic takes; None without the attribute."""

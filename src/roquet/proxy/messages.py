@@ -123,7 +123,7 @@ def _transaction(system: pb.SystemProperties) -> Mapping[str, str]:
     return properties
 
 
-def prepared(
+def prepare(
     message: pb.Message, topic: str, properties: Mapping[str, str], now_ms: int
 ) -> PreparedMessage:
     """A message as the client's delivery sends it."""
@@ -173,10 +173,13 @@ def to_protobuf(message: ReadableMessage, body: bytes, sys_flag: int, topic: str
     Never fails, whatever other producers have written: a message that could not be delivered
     would take those that are popped with it to the dead letters.
     """
-    properties = {_legible(name): _legible(value) for name, value in message.properties.items()}
+    properties = {
+        _replace_surrogates(name): _replace_surrogates(value)
+        for name, value in message.properties.items()
+    }
     system = pb.SystemProperties(
-        keys=map(_legible, message.keys),
-        message_id=_legible(message.message_id),
+        keys=map(_replace_surrogates, message.keys),
+        message_id=_replace_surrogates(message.message_id),
         body_digest=pb.Digest(
             type=pb.MD5, checksum=md5(body, usedforsecurity=False).hexdigest().upper()
         ),
@@ -221,7 +224,7 @@ def filter_of(expression: pb.FilterExpression) -> tuple[str, str]:
     return kind, expression.expression or "*"
 
 
-def _legible(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """A text with `?` for lone surrogates, which protobuf cannot hold."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 

@@ -29,7 +29,7 @@ class Proxy:
         settling = SettlingHandler(cluster, deliveries, renewals)
         routes, sending = RoutesHandler(cluster), SendingHandler(cluster, config)
         self._receiving = receiving = ReceivingHandler(cluster, clients, renewals, settling, config)
-        telling = TelemetryHandler(cluster, clients)
+        telemetry_handler = TelemetryHandler(cluster, clients)
         offsets = OffsetsHandler(cluster)
         transactions = TransactionsHandler(cluster, clients)
         unaries: dict[str, Handler] = {
@@ -44,14 +44,14 @@ class Proxy:
             "UpdateOffset": offsets.update,
             "GetOffset": offsets.get,
             "QueryOffset": offsets.query,
-            "Heartbeat": telling.heartbeat,
-            "NotifyClientTermination": telling.terminate,
+            "Heartbeat": telemetry_handler.heartbeat,
+            "NotifyClientTermination": telemetry_handler.terminate,
         }
         self.methods: Mapping[str, RpcMethod] = {
             **{name: unary(name, handler) for name, handler in unaries.items()},
             "ReceiveMessage": stream("ReceiveMessage", receiving.receive),
             "PullMessage": stream("PullMessage", offsets.pull),
-            "Telemetry": telemetry(telling.telemetry),
+            "Telemetry": telemetry(telemetry_handler.telemetry),
         }
         """Methods of the service by their names."""
 

@@ -135,7 +135,7 @@ class RenewedReceipt(msgspec.Struct):
     receipt: Receipt
     received_ms: int
     visible_ms: int
-    """When the message becomes visible again, by the proxy's clock."""
+    """Time when the message becomes visible again; both times are on the monotonic clock."""
     reconsume_times: int
     renewals: int = 0
     failures: int = 0
@@ -165,12 +165,12 @@ class ReceiptRenewals:
 
     def add(self, key: ReceiptKey, receipt: Receipt, topic: str, reconsume_times: int) -> None:
         """Renew a delivered message until it is settled."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         visible_ms = now_ms + receipt.handle.invisible_ms
         self._held[key] = RenewedReceipt(topic, receipt, now_ms, visible_ms, reconsume_times)
 
     @asynccontextmanager
-    async def settling(self, key: ReceiptKey) -> AsyncIterator[Receipt]:
+    async def settle(self, key: ReceiptKey) -> AsyncIterator[Receipt]:
         """Settle a message by its newest receipt; it is renewed no more, except after an error.
 
         Waits for a renewal under way. Raises ProxyRefusal if the receipt is malformed or expired.
@@ -192,7 +192,7 @@ class ReceiptRenewals:
 
     async def step(self) -> None:
         """Renew what is due, and release what clients have left behind."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         # A receive that was under way when its client left may have added receipts since.
         for client_id in {key.client_id for key in self._held}:
             if self._clients.get(client_id) is None:
@@ -239,7 +239,7 @@ class ReceiptRenewals:
             except RoquetError as error:
                 log.info("a message of %s in group %s: %s", held.topic, key.group, error)
                 return False
-            held.visible_ms = self._clock.now_ms() + invisible_ms
+            held.visible_ms = self._clock.monotonic_ms() + invisible_ms
             return True
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ from roquet.log_records import logger
 from roquet.model.errors import RecordError, RoquetError, UsageError
 from roquet.model.message import StoredMessage
 from roquet.model.subscription import TAG
-from roquet.proxy.answers import status_of
+from roquet.proxy.answers import OK, status_of
 from roquet.proxy.caller import Caller
 from roquet.proxy.clients import ClientTable
 from roquet.proxy.cluster import ProxiedCluster
@@ -83,7 +83,7 @@ class ReceivingHandler:
             await self._receive(request, caller, unsent)
             if not unsent:
                 raise ProxyRefusal(StatusCode.MESSAGE_NOT_FOUND, "no new message")
-            yield service.ReceiveMessageResponse(status=pb.Status(code=pb.OK, message="OK"))
+            yield service.ReceiveMessageResponse(status=OK)
             while unsent:
                 message = self._outgoing(unsent[0], request, caller)
                 yield service.ReceiveMessageResponse(message=message)
@@ -201,7 +201,9 @@ class ReceivingHandler:
             if tags and message.tag not in tags:
                 left_out.append(self._settling.drop(delivery.receipt, topic, group))
             elif 0 < tries_max <= message.reconsume_times:
-                left_out.append(self._settling.bury(delivery.receipt, message, topic, group))
+                left_out.append(
+                    self._settling.move_to_dead_letters(delivery.receipt, message, topic, group)
+                )
             else:
                 wanted.append(delivery)
         found[:] = wanted

@@ -7,17 +7,17 @@ from roquet.client.sending.prepare import PreparedMessage
 from roquet.model.errors import RoquetError
 from roquet.model.results import SendReceipt, SendStatus
 from roquet.net.clock import Clock
-from roquet.proxy.answers import status_of
+from roquet.proxy.answers import common_status, status_of
 from roquet.proxy.caller import Caller
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.config import ProxyConfig
-from roquet.proxy.messages import prepared, to_properties
+from roquet.proxy.messages import prepare, to_properties
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.transaction_id import TransactionId
 from roquet.rules.proxy import validation
 from roquet.rules.proxy.message_type import MessageType, check_type, message_type
-from roquet.rules.proxy.status import ProxyRefusal, StatusCode, common_code
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.wire.calls.timer import Recall
 from roquet.wire.receipt_handle import decode_recall_handle
 from roquet.wire.records.message_id import parse_offset_message_id
@@ -56,12 +56,7 @@ class SendingHandler:
         deadline_ms = self._cluster.delivery.deadline_ms(limit_ms)
         ready = [await self._prepare(message, topic, caller) for message in request.messages]
         entries = [await self._store(*it, deadline_ms) for it in ready]
-        code, first = common_code(StatusCode(it.status.code) for it in entries), entries[0].status
-        status = (
-            first
-            if StatusCode(first.code) is code
-            else pb.Status(code=code.name, message=code.name)
-        )
+        status = common_status([entry.status for entry in entries])
         return service.SendMessageResponse(status=status, entries=entries)
 
     async def _prepare(
@@ -78,7 +73,7 @@ class SendingHandler:
         is_half = kind is MessageType.TRANSACTION
         if is_half:
             self._cluster.ask_about(topic)
-        return prepared(message, topic, properties, now_ms), is_half
+        return prepare(message, topic, properties, now_ms), is_half
 
     async def _store(
         self, message: PreparedMessage, is_half: bool, deadline_ms: int

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Final
 
 from roquet.model.topic import SubscriptionGroup
+from roquet.proxy.answers import OK
 from roquet.proxy.caller import Caller
 from roquet.proxy.clients import ClientTable, Commands
 from roquet.proxy.cluster import ProxiedCluster
@@ -28,7 +29,7 @@ INT_MAX: Final = 2**31 - 1
 
 
 def retry_policy(group: SubscriptionGroup) -> pb.RetryPolicy:
-    """When and how often a group's failed messages are tried again, as its clients are told."""
+    """Retry policy of a group's failed messages, as its clients get it."""
     policy = pb.RetryPolicy(max_attempts=min(group.retry_max_times + 1, INT_MAX))
     if (backoff := exponential_backoff(group.group_retry_policy)) is not None:
         policy.exponential_backoff.initial.FromMilliseconds(backoff.initial_ms)
@@ -76,8 +77,7 @@ class TelemetryHandler:
         async for request in requests:
             if request.HasField("settings"):
                 merged = await self._take(request.settings, caller, commands)
-                status = pb.Status(code=pb.OK, message="OK")
-                commands.put_nowait(service.TelemetryCommand(status=status, settings=merged))
+                commands.put_nowait(service.TelemetryCommand(status=OK, settings=merged))
                 await commands.join()  # a client that reads no answers is not read from
 
     async def _take(self, settings: pb.Settings, caller: Caller, commands: Commands) -> pb.Settings:
@@ -141,7 +141,7 @@ class TelemetryHandler:
         self, request: service.HeartbeatRequest, caller: Caller
     ) -> service.HeartbeatResponse:
         """Note that a client is there; a consumer names its group."""
-        client = self._clients.heard(caller.client_id)
+        client = self._clients.note_heartbeat(caller.client_id)
         if client.settings.HasField("subscription"):
             validation.check_group(request.group.name)
         return service.HeartbeatResponse()

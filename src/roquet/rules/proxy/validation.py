@@ -191,7 +191,7 @@ def check_invisible_ms(invisible_ms: int, least_ms: int = 0) -> int:
 
 
 def check_batch(count: int) -> int:
-    """How many messages a receive gets at most; raises ProxyRefusal where it asks for none."""
+    """Return the most messages that a receive gets; raises ProxyRefusal where it asks for none."""
     if count < 1:
         text = f"batch_size {count}: a receive asks for at least 1"
         raise ProxyRefusal(StatusCode.BAD_REQUEST, text)
@@ -199,7 +199,7 @@ def check_batch(count: int) -> int:
 
 
 def polling_ms(asked_ms: int | None, left_ms: int | None, request_timeout_ms: int) -> int:
-    """How long a receive waits for messages, in ms.
+    """Time that a receive waits for messages, in ms.
 
     `asked_ms` is the request's own time, `left_ms` what is left until its deadline; None where
     there is none. Raises ProxyRefusal where the deadline is too near.
