@@ -51,14 +51,15 @@ def test_a_message_is_held_until_its_invisible_time_is_over() -> None:
 
 
 class SlowBroker:
-    """Takes a second to change an invisible time, and notes the offsets."""
+    """Takes some time to change an invisible time, and notes the offsets."""
 
     def __init__(self) -> None:
         self.changed: list[int] = []
+        self.pause_s = 1.0
 
     async def change(self, receipt: Receipt, _topic: str, _group: str, invisible: int) -> Receipt:
         self.changed.append(receipt.handle.offset)
-        await asyncio.sleep(1)
+        await asyncio.sleep(self.pause_s)
         handle = msgspec.structs.replace(
             receipt.handle, pop_ms=this_loop().clock.now_ms(), invisible_ms=invisible
         )
@@ -111,10 +112,10 @@ async def test_a_message_is_renewed_further_when_it_could_not_be_settled() -> No
 
 
 async def test_renewals_do_not_wait_for_each_other() -> None:
-    renewed, clock = Renewed(50), this_loop().clock
+    renewed, clock = Renewed(1_000), this_loop().clock
     began_ms = clock.now_ms()
     await renewed.renewals.step()
-    assert len(renewed.broker.changed) == 50
+    assert len(renewed.broker.changed) == 1_000
     assert clock.now_ms() - began_ms < 2_000
 
 
@@ -129,7 +130,8 @@ async def test_a_receipt_that_was_added_after_its_client_left_is_released() -> N
 
 
 async def test_a_stop_does_not_wait_long_for_a_broker() -> None:
-    renewed, clock = Renewed(1_000), this_loop().clock
+    renewed, clock = Renewed(1), this_loop().clock
+    renewed.broker.pause_s = 60
     began_ms = clock.now_ms()
     await renewed.renewals.close()
     assert clock.now_ms() - began_ms <= 5_000

@@ -5,7 +5,6 @@ its client keeps the first handle; acknowledgements and changes use the newest.
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -29,9 +28,6 @@ log = logger(__name__)
 _FIELDS: Final = 9
 
 _POSITION_DIGITS_MAX: Final = 19
-
-CALLS_MAX: Final = 64
-"""Renewals that one broker is asked for at a time."""
 
 CLOSE_S: Final = 5
 """Time that the releases of a stop have."""
@@ -157,10 +153,6 @@ class ReceiptRenewals:
         self._clock = clock
         self._held: dict[ReceiptKey, RenewedReceipt] = {}
         self._leaving: list[tuple[ReceiptKey, RenewedReceipt]] = []
-        self._turns: dict[str, asyncio.Semaphore] = defaultdict(
-            lambda: asyncio.Semaphore(CALLS_MAX)
-        )
-        """By broker: one that does not answer delays no renewal of another one."""
         clients.on_gone.append(self._client_gone)
 
     def add(self, key: ReceiptKey, receipt: Receipt, topic: str, reconsume_times: int) -> None:
@@ -198,6 +190,7 @@ class ReceiptRenewals:
             if self._clients.get(client_id) is None:
                 self._client_gone(client_id)
         leaving, self._leaving = self._leaving, []
+        # All at once: a broker that does not answer delays the others by one timeout at most.
         await asyncio.gather(
             *(self._try_change(key, held, renewal.RELEASE_MS) for key, held in leaving),
             *(self._extend(key, held, now_ms) for key, held in self._due(now_ms)),
@@ -229,7 +222,7 @@ class ReceiptRenewals:
             self._held.pop(key, None)
 
     async def _try_change(self, key: ReceiptKey, held: RenewedReceipt, invisible_ms: int) -> bool:
-        async with self._turns[held.receipt.handle.broker], held.lock:
+        async with held.lock:
             if held.is_settled:
                 return True
             try:
