@@ -145,3 +145,11 @@ async def test_messages_of_a_client_that_leaves_come_soon_to_others(user: User) 
         await user.call("NotifyClientTermination", request)
         await asyncio.sleep(10)
         assert len(await other.receive()) == 1
+
+
+async def test_an_acknowledgement_of_a_message_that_is_not_there_is_refused(user: User) -> None:
+    (message,) = await received(user)
+    fields = message.system_properties.receipt_handle.split(" ")
+    fields[7] = "4711"
+    message.system_properties.receipt_handle = " ".join(fields)
+    assert (await user.ack(message)).status.code == pb.INVALID_RECEIPT_HANDLE
