@@ -77,7 +77,7 @@ LINES_MAX = {
     "arrow": 1_245,
     "broker": 23_881,
     "cli": 10_267,
-    "client": 11_819,
+    "client": 11_824,
     "controller": 2_838,
     "dashboard": 6_923,
     "lab": 3_111,
@@ -88,14 +88,14 @@ LINES_MAX = {
     "net": 4_038,
     "observe": 910,
     "pictures": 607,
-    "proxy": 2_126,
-    "rules": 8_468,
-    "spark": 12_047,
+    "proxy": 2_301,
+    "rules": 8_467,
+    "spark": 12_048,
     "store": 10_800,
     "testing": 1_474,
     "wire": 9_655,
-    "all of src": 130_313,
-    "tests": 160_517,
+    "all of src": 130_493,
+    "tests": 160_896,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

@@ -2,10 +2,12 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
+from roquet.proxy import clients
 from roquet.proxy.caller import Caller
-from roquet.proxy.clients import COMMANDS_MAX, ClientTable
+from roquet.proxy.clients import COMMANDS_MAX, SETTINGS_SIZE_MAX, ClientTable
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
@@ -79,3 +81,18 @@ async def test_producers_that_read_are_asked_before_those_that_do_not() -> None:
     assert clients.producers_of("t") == [deaf, other]
     deaf.push(service.TelemetryCommand())
     assert clients.producers_of("t") == [other, deaf]
+
+
+async def test_settings_over_a_limit_and_one_client_too_many_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = ClientTable(this_loop().clock)
+    long = pb.Settings(client_properties={"k": "v" * SETTINGS_SIZE_MAX})
+    with pytest.raises(ProxyRefusal, match="over the limit"):
+        table.update(CALLER, long, asyncio.Queue())
+    monkeypatch.setattr(clients, "CLIENTS_MAX", 1)
+    table.update(CALLER, pb.Settings(), asyncio.Queue())
+    table.update(CALLER, pb.Settings(), asyncio.Queue())  # the same one
+    other = msgspec.structs.replace(CALLER, client_id="other")
+    with pytest.raises(ProxyRefusal, match="start one more"):
+        table.update(other, pb.Settings(), asyncio.Queue())

@@ -20,6 +20,13 @@ Commands = asyncio.Queue[service.TelemetryCommand | None]
 """Commands on their way to a client; None ends its stream."""
 
 
+CLIENTS_MAX: Final = 20_000
+"""Clients that are known at a time: ids are the clients' own choice."""
+
+SETTINGS_SIZE_MAX: Final = 64 * 1024
+"""Bytes of one client's settings: a thousand topics fit."""
+
+
 class ProxyClient:
     """One client of the proxy."""
 
@@ -59,9 +66,18 @@ class ClientTable:
         return self._clients.get(client_id)
 
     def update(self, caller: Caller, settings: pb.Settings, commands: Commands) -> ProxyClient:
-        """Take a client's settings, and the stream that they came by."""
+        """Take a client's settings, and the stream that they came by.
+
+        Raises ProxyRefusal for too long ones, and for one client too many.
+        """
+        if (size := settings.ByteSize()) > SETTINGS_SIZE_MAX:
+            text = f"settings of {size} bytes are over the limit of {SETTINGS_SIZE_MAX}"
+            raise ProxyRefusal(StatusCode.BAD_REQUEST, text)
         now_ms = self._clock.monotonic_ms()
         client = self._clients.get(caller.client_id)
+        if client is None and len(self._clients) >= CLIENTS_MAX:
+            text = f"this proxy has {CLIENTS_MAX} clients: use another one, or start one more"
+            raise ProxyRefusal(StatusCode.TOO_MANY_REQUESTS, text)
         if client is None:
             client = self._clients[caller.client_id] = ProxyClient(caller, settings, now_ms)
         client.caller, client.settings, client.last_heartbeat_ms = caller, settings, now_ms

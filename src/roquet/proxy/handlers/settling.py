@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from roquet.client.reading.message import DEAD_LETTER
 from roquet.log_records import logger
@@ -18,6 +19,10 @@ from roquet.rules.proxy.validation import check_group, check_invisible_ms, check
 from roquet.wire.calls.send import SendBack
 
 log = logger(__name__)
+
+
+ENTRIES_MAX: Final = 1_024
+"""Acknowledgements of one request: clients ask for 32 messages at a time."""
 
 
 class SettlingHandler:
@@ -40,6 +45,9 @@ class SettlingHandler:
     ) -> service.AckMessageResponse:
         """Acknowledge messages, each with its own result."""
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
+        if len(request.entries) > ENTRIES_MAX:
+            text = f"{len(request.entries)} acknowledgements are over the limit of {ENTRIES_MAX}"
+            raise ProxyRefusal(StatusCode.BAD_REQUEST, text)
         if not request.entries:
             raise ProxyRefusal(StatusCode.BAD_REQUEST, "the request acknowledges no message")
         await self._cluster.find_route(topic)
