@@ -27,9 +27,6 @@ from roquet.wire.java_hash import hash_code
 from roquet.wire.records.batch import BATCH_ITEM_SIZE_MIN
 from roquet.wire.records.property_text import encode_properties
 
-HIDDEN: Final = names.RESERVED | {names.TRACE_CONTEXT}
-"""Properties that receivers do not see among those of users."""
-
 TIME_MAX_MS: Final = 253_402_300_799_999
 """The last ms of the year 9999, where protobuf's times end."""
 
@@ -194,7 +191,7 @@ def to_protobuf(message: ReadableMessage, body: bytes, sys_flag: int, topic: str
     system.born_timestamp.FromMilliseconds(min(max(message.born_ms, 0), TIME_MAX_MS))
     system.store_timestamp.FromMilliseconds(min(max(message.stored_ms, 0), TIME_MAX_MS))
     _add_optional(system, properties)
-    user = {name: value for name, value in properties.items() if name not in HIDDEN}
+    user = {name: value for name, value in properties.items() if name not in names.RESERVED}
     return pb.Message(
         topic=pb.Resource(name=topic), body=body, user_properties=user, system_properties=system
     )
