@@ -129,3 +129,8 @@ def test_no_address_at_all_is_an_error(text: str) -> None:
 @given(st.sampled_from(["localhost", "10.0.0.1", "::1", "fe80::1"]), st.integers(0, 65_535))
 def test_an_address_that_was_joined_comes_apart_again(host: str, port: int) -> None:
     assert settings.parse_address(settings.join_address(host, port)) == (host, port)
+
+
+def test_an_address_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--at: 'HOST:PORT', not 9876"):
+        settings.parse_address(9876, "--at")  # type: ignore[arg-type]

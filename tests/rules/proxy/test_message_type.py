@@ -50,6 +50,11 @@ def test_retries_dead_letters_and_mixed_topics_take_every_type(topic: str, kind:
     check_type(MessageType.DELAY, topic, kind)
 
 
+def test_a_message_of_the_topics_type_is_taken() -> None:
+    check_type(MessageType.FIFO, "t", "FIFO")
+    check_type(MessageType.NORMAL, "t", None)
+
+
 def test_numbers_of_types_and_statuses_are_those_of_the_protocol() -> None:
     assert {kind.name: kind.value for kind in MessageType} == dict(pb.MessageType.items())
     assert {code.name: code.value for code in StatusCode}.items() <= dict(pb.Code.items()).items()

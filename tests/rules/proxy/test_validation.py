@@ -59,6 +59,55 @@ def test_a_message_is_delivered_within_a_day() -> None:
         validation.check_delivery_ms(86_400_001, 0)
 
 
+@pytest.mark.parametrize(
+    ("properties", "tag", "keys", "code"),
+    [
+        ({"UNIQ_KEY": "x"}, "", [], StatusCode.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        ({"k": "a\x01"}, "", [], StatusCode.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        ({"k\x02": "a"}, "", [], StatusCode.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        ({f"k{number}": "v" for number in range(129)}, "", [],
+         StatusCode.MESSAGE_PROPERTIES_TOO_LARGE),
+        ({}, "a|b", [], StatusCode.ILLEGAL_MESSAGE_TAG),
+        ({}, "  ", [], StatusCode.ILLEGAL_MESSAGE_TAG),
+        ({}, "a\x01", [], StatusCode.ILLEGAL_MESSAGE_TAG),
+        ({}, "", [" "], StatusCode.ILLEGAL_MESSAGE_KEY),
+        ({}, "", ["a\x01"], StatusCode.ILLEGAL_MESSAGE_KEY),
+    ],
+)  # fmt: skip
+def test_illegal_properties_tags_and_keys_are_refused(
+    properties: dict[str, str], tag: str, keys: list[str], code: StatusCode
+) -> None:
+    with refused(code):
+        validation.check_properties(properties, tag, keys)
+
+
+def test_an_empty_body_and_a_blank_id_are_refused() -> None:
+    with refused(StatusCode.MESSAGE_BODY_EMPTY):
+        validation.check_body(0)
+    with refused(StatusCode.ILLEGAL_MESSAGE_ID):
+        validation.check_message_id(" ")
+
+
+def test_an_invisible_time_is_within_its_bounds() -> None:
+    assert validation.check_invisible_ms(10_000, 10_000) == 10_000
+    for wrong in (9_999, 12 * 3_600_000 + 1):
+        with refused(StatusCode.ILLEGAL_INVISIBLE_TIME):
+            validation.check_invisible_ms(wrong, 10_000)
+
+
+def test_a_receive_asks_for_at_least_one_message_and_gets_32_at_most() -> None:
+    assert validation.check_batch(1) == 1
+    assert validation.check_batch(500) == 32
+    with refused(StatusCode.BAD_REQUEST):
+        validation.check_batch(0)
+
+
+def test_legal_values_are_returned() -> None:
+    assert validation.check_group("g") == "g"
+    assert validation.check_recovery_s(3_600) == 3_600
+    assert validation.check_message_id("01AB") == "01AB"
+
+
 @pytest.mark.parametrize("seconds", [-1, 3_601])
 def test_a_transaction_rests_for_an_hour_at_most(seconds: int) -> None:
     with refused(StatusCode.BAD_REQUEST):
