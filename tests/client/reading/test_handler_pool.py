@@ -204,6 +204,14 @@ async def test_a_coroutine_by_mistake_is_no_success(caplog: pytest.LogCaptureFix
     assert "make it an `async def`" in caplog.text
 
 
+async def test_a_coroutine_by_mistake_ends_the_run_before_the_messages_that_wait() -> None:
+    owner = RecordingOwner()
+    inbox = filled(owner, 1_000)
+    with pytest.raises(UsageError, match="make it an `async def`"):
+        await working(lambda message: quick(message), inbox).run()
+    assert len(inbox) > 900
+
+
 async def test_leaving_the_program_in_a_thread_is_a_failure_too() -> None:
     owner = RecordingOwner()
 

@@ -119,7 +119,7 @@ class CoroutinePool(Generic[M]):
         self._inbox = inbox
         self._config = config
         self._slots = [WorkerSlot() for _ in range(config.concurrency)]
-        self._results = HandlerResults(inbox.fail)
+        self._results = HandlerResults(inbox.abort)
         self._context = copy_context()
 
     async def run(self) -> None:
@@ -222,7 +222,7 @@ class ThreadPool(Generic[M]):
         """Hung threads that have not been replaced."""
         self._back = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._results = HandlerResults(inbox.fail)
+        self._results = HandlerResults(inbox.abort)
         self._context = copy_context()
 
     async def run(self) -> None:
