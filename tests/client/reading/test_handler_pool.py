@@ -118,11 +118,6 @@ async def test_a_plain_handler_runs_in_threads(handler: MessageHandler[ReceivedM
     assert isinstance(working(handler, Inbox()), ThreadPool)
 
 
-async def test_a_handler_must_be_callable() -> None:
-    with pytest.raises(UsageError, match="not int"):
-        working(5, Inbox())  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("handler", [fussy, fussy_async], ids=["threads", "coroutines"])
 async def test_outcomes_decide(
     handler: MessageHandler[ReceivedMessage], caplog: pytest.LogCaptureFixture
