@@ -139,7 +139,7 @@ def test_every_public_value_can_be_handed_to_another_process_and_copied(
         except Exception as error:
             failed[kind] = error
     assert failed == {}
-    assert passed > 8 * len(unmade), f"too many without an example: {unmade}"
+    assert passed > 7 * len(unmade), f"too many without an example: {unmade}"
 
 
 @pytest.mark.parametrize("hand_on", HANDED_ON, ids=["pickle", "copy", "deepcopy"])

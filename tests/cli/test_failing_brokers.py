@@ -72,7 +72,7 @@ COMMANDS: Mapping[str, str] = {
 """A command line of each command that asks brokers."""
 
 WITHOUT_BROKERS = {
-    *("dev", "serve", "controller", "dashboard", "broker", "namesrv"),  # are servers
+    *("dev", "serve", "controller", "dashboard", "broker", "namesrv", "proxy"),  # are servers
     *("dump", "check", "backup", "restore", "health", "support bundle"),  # of this machine
     *("demo", "lab run", "lab report", "lab scenarios"),
     "balance",

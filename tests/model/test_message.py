@@ -65,7 +65,7 @@ def test_keys_are_one_text_or_any_sequence_of_them(keys: Any) -> None:
 
 
 def test_keys_of_another_type_are_an_error_that_says_so() -> None:
-    with pytest.raises(UsageError, match="keys are a text or several, not 17"):
+    with pytest.raises(UsageError, match=r"keys are str, .* not 17"):
         Message("orders", b"one", keys=17)  # type: ignore[arg-type]
 
 

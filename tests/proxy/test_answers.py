@@ -10,7 +10,7 @@ from roquet.model.errors import (
     RoquetError,
     StoreFull,
 )
-from roquet.proxy.answers import code_of, status_of
+from roquet.proxy.answers import code_of, common_status, status_of
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 
@@ -33,3 +33,9 @@ from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 def test_each_error_has_a_code_and_says_its_sentence(error: RoquetError, code: StatusCode) -> None:
     assert code_of(error) is code
     assert status_of(error) == pb.Status(code=code.name, message=str(error))
+
+
+def test_results_that_differ_have_a_status_of_their_own() -> None:
+    ok, late = pb.Status(code=pb.OK), pb.Status(code=pb.PROXY_TIMEOUT, message="too late")
+    assert common_status([late, late]) == late
+    assert common_status([ok, late]).code == pb.MULTIPLE_RESULTS

@@ -2,10 +2,12 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
+from roquet.proxy import clients
 from roquet.proxy.caller import Caller
-from roquet.proxy.clients import COMMANDS_MAX, ClientTable
+from roquet.proxy.clients import COMMANDS_MAX, SETTINGS_SIZE_MAX, ClientTable
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
@@ -45,3 +47,52 @@ async def test_a_newer_stream_is_not_ended_by_the_end_of_an_older_one() -> None:
     clients.leave_stream(client, older)
     assert client.push(service.TelemetryCommand())
     assert newer.qsize() == 1
+
+
+async def test_a_request_that_gave_up_waiting_takes_no_settings_from_others() -> None:
+    clients, clock = ClientTable(this_loop().clock), this_loop().clock
+    first = asyncio.create_task(clients.wait_for("c", 3_000))
+    await asyncio.sleep(2)
+    second = asyncio.create_task(clients.wait_for("c", 3_000))
+    with pytest.raises(ProxyRefusal):
+        await first
+    client = clients.update(CALLER, pb.Settings(), asyncio.Queue())
+    came_ms = clock.now_ms()
+    assert await second is client
+    assert clock.now_ms() - came_ms < 100
+
+
+async def test_nothing_is_left_of_requests_that_were_cancelled() -> None:
+    clients = ClientTable(this_loop().clock)
+    waiting = [asyncio.create_task(clients.wait_for(f"c{n}", 3_000)) for n in range(3)]
+    await asyncio.sleep(1)
+    assert clients.awaited == 3
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    assert clients.awaited == 0
+
+
+async def test_producers_that_read_are_asked_before_those_that_do_not() -> None:
+    clients = ClientTable(this_loop().clock)
+    settings = pb.Settings(publishing=pb.Publishing(topics=[pb.Resource(name="t")]))
+    deaf = clients.update(CALLER, settings, asyncio.Queue())
+    other = clients.update(Caller("d", "JAVA", "5.2.0", "", None), settings, asyncio.Queue())
+    assert clients.producers_of("t") == [deaf, other]
+    deaf.push(service.TelemetryCommand())
+    assert clients.producers_of("t") == [other, deaf]
+
+
+async def test_settings_over_a_limit_and_one_client_too_many_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = ClientTable(this_loop().clock)
+    long = pb.Settings(client_properties={"k": "v" * SETTINGS_SIZE_MAX})
+    with pytest.raises(ProxyRefusal, match="over the limit"):
+        table.update(CALLER, long, asyncio.Queue())
+    monkeypatch.setattr(clients, "CLIENTS_MAX", 1)
+    table.update(CALLER, pb.Settings(), asyncio.Queue())
+    table.update(CALLER, pb.Settings(), asyncio.Queue())  # the same one
+    other = msgspec.structs.replace(CALLER, client_id="other")
+    with pytest.raises(ProxyRefusal, match="start one more"):
+        table.update(other, pb.Settings(), asyncio.Queue())

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from roquet.model.message import StoredMessage
 from roquet.proxy.caller import Caller
-from roquet.proxy.messages import prepared, to_properties, to_protobuf
+from roquet.proxy.messages import prepare, to_properties, to_protobuf
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.wire.records.property_text import decode_properties
 
@@ -35,7 +35,7 @@ def test_what_is_sent_is_what_is_received(
         system.delivery_timestamp.FromMilliseconds(deliver_ms)
     sent = pb.Message(body=body, user_properties=user, system_properties=system)
     properties = to_properties(sent, "t", CALLER, 1_000)
-    outgoing = prepared(sent, "t", properties, 1_000)
+    outgoing = prepare(sent, "t", properties, 1_000)
     stored = StoredMessage(
         topic="t",
         body=outgoing.body,
@@ -65,3 +65,30 @@ def test_numbers_that_senders_have_written_wrong_are_left_out() -> None:
     system = to_protobuf(stored, b"x", 0, "t").system_properties
     assert not system.HasField("delivery_timestamp")
     assert not system.HasField("priority")
+
+
+@given(
+    properties=st.dictionaries(
+        st.sampled_from(["UNIQ_KEY", "KEYS", "TAGS", "TIMER_DELIVER_MS", "_SYS_MSG_PRIORITY_"])
+        | st.text(st.characters(categories=("L", "Cs"))),
+        st.text(st.characters(categories=("L", "Cs"))) | st.integers(0).map(str),
+    ),
+    millis=st.integers(-(2**63), 2**63 - 1),
+    times=st.integers(-(2**31), 2**31 - 1),
+)
+def test_whatever_other_producers_have_written_is_received(
+    properties: dict[str, str], millis: int, times: int
+) -> None:
+    stored = StoredMessage(
+        topic="t",
+        body=b"x",
+        properties=properties,
+        queue_id=0,
+        queue_offset=0,
+        position=0,
+        size=0,
+        born_ms=millis,
+        stored_ms=millis,
+        reconsume_times=times,
+    )
+    assert to_protobuf(stored, b"x", 0, "t").body == b"x"

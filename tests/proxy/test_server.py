@@ -1,5 +1,7 @@
 """The server: requests by gRPC itself, over a socket."""
 
+import asyncio
+
 import grpc
 import pytest
 from tests.proxy.conftest import producer_settings
@@ -55,6 +57,25 @@ async def test_telemetry_lasts_as_long_as_its_stream_and_refusals_end_it() -> No
         await stream.write(service.TelemetryCommand(settings=pb.Settings()))
         with pytest.raises(grpc.aio.AioRpcError, match="neither what the client publishes"):
             await stream.read()
+
+
+async def test_a_client_that_breaks_its_stream_off_is_no_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = ProxyConfig(port=0, host="127.0.0.1")
+    async with cluster() as running, ProxyServer(running.namesrv_addr, config) as server:
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            telemetry = channel.stream_stream(
+                f"/{NAME}/Telemetry",
+                request_serializer=service.TelemetryCommand.SerializeToString,
+                response_deserializer=service.TelemetryCommand.FromString,
+            )
+            stream = telemetry(metadata=METADATA)
+            await stream.write(service.TelemetryCommand(settings=producer_settings("NORM")))
+            await stream.read()
+            stream.cancel()
+        await asyncio.sleep(0.5)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_a_port_that_is_taken_is_named() -> None:

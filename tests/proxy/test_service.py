@@ -1,10 +1,10 @@
 """gRPC's form of handlers: errors become statuses."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-from tests.proxy.conftest import Context
+from tests.proxy.conftest import Aborted, Context
 
 from roquet.proxy.caller import Caller
 from roquet.proxy.protos import definition_pb2 as pb
@@ -18,7 +18,7 @@ async def broken(_request: Any, _caller: Caller) -> Any:
     raise ZeroDivisionError("a fault of our own")
 
 
-async def broken_stream(_request: Any, _caller: Caller) -> AsyncIterator[Any]:
+async def broken_stream(_request: Any, _caller: Caller) -> AsyncGenerator[Any, None]:
     yield service.ReceiveMessageResponse(status=pb.Status(code=pb.OK))
     raise ZeroDivisionError("a fault of our own")
 
@@ -47,3 +47,12 @@ async def test_a_fault_of_our_own_is_an_answer_and_a_traceback_in_the_log(
 async def test_a_stream_without_a_client_id_is_told_so_and_ends() -> None:
     parts = telemetry(broken_stream).stream_stream(None, Context({}, None))
     assert [part.status.code async for part in parts] == [pb.CLIENT_ID_REQUIRED]
+
+
+async def test_a_fault_of_our_own_ends_a_telemetry_stream_and_is_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    parts = telemetry(broken_stream).stream_stream(None, Context(METADATA, None))
+    with pytest.raises(Aborted, match="ZeroDivisionError"):
+        [part async for part in parts]
+    assert "ZeroDivisionError" in caplog.text

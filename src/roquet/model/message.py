@@ -108,4 +108,4 @@ def _tuple_of(keys: object) -> tuple[str, ...]:
         return (keys,)
     if isinstance(keys, Iterable):
         return tuple(keys)
-    raise UsageError(f"keys are a text or several, not {keys!r:.100}")
+    raise UsageError(f"keys are str, as ('A-17', 'A-18'), not {keys!r:.100}")

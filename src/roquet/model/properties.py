@@ -99,7 +99,7 @@ RESERVED: Final = frozenset(
         ORIGIN_GROUP, TRANSACTION_OFFSET, BORN_HOST, BORN_TIMESTAMP, DUP_INFO, POP_CK_OFFSET,
         TIMER_DELAY_LEVEL, TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS, TIMER_ROLL_TIMES,
         TIMER_DELETE_UNIQUE_KEY, ARRIVE_TIME, PUSH_REPLY_TIME,
-        PRIORITY,
+        PRIORITY, TRACE_CONTEXT,
     }
 )  # fmt: skip
 """Names of the system's own properties: users may not set them."""

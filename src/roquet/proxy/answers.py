@@ -1,5 +1,6 @@
 """Statuses of answers: what an error means to a client of RocketMQ 5."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from roquet.model.errors import (
@@ -12,7 +13,7 @@ from roquet.model.errors import (
     UsageError,
 )
 from roquet.proxy.protos import definition_pb2 as pb
-from roquet.rules.proxy.status import ProxyRefusal, StatusCode
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode, common_code
 from roquet.wire.codes import ResponseCode
 
 OK: Final = pb.Status(code=pb.OK, message="OK")
@@ -32,6 +33,14 @@ REFUSED: Final[dict[int, StatusCode]] = {
 def status_of(error: RoquetError) -> pb.Status:
     """The status of a request that ended with an error."""
     return pb.Status(code=code_of(error).name, message=str(error))
+
+
+def common_status(statuses: Sequence[pb.Status]) -> pb.Status:
+    """Status of a request with several results: theirs, or MULTIPLE_RESULTS if they differ."""
+    code = common_code(StatusCode(status.code) for status in statuses)
+    if code is StatusCode.MULTIPLE_RESULTS:
+        return pb.Status(code=code.name, message=code.name)
+    return statuses[0]
 
 
 def code_of(error: RoquetError) -> StatusCode:

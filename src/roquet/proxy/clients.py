@@ -1,7 +1,7 @@
 """ClientTable: the proxy's clients, with their settings and the stream that each listens to."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from roquet.net.clock import Clock
@@ -20,13 +20,20 @@ Commands = asyncio.Queue[service.TelemetryCommand | None]
 """Commands on their way to a client; None ends its stream."""
 
 
+CLIENTS_MAX: Final = 20_000
+"""Clients that are known at a time: ids are the clients' own choice."""
+
+SETTINGS_SIZE_MAX: Final = 64 * 1024
+"""Bytes of one client's settings: a thousand topics fit."""
+
+
 class ProxyClient:
     """One client of the proxy."""
 
     def __init__(self, caller: Caller, settings: pb.Settings, now_ms: int) -> None:
         self.caller = caller
         self.settings = settings
-        self.heard_ms = now_ms
+        self.last_heartbeat_ms = now_ms
         self.commands: Commands | None = None
         """None while it has no stream."""
 
@@ -44,36 +51,47 @@ class ClientTable:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._clients: dict[str, ProxyClient] = {}
-        self._awaited: dict[str, asyncio.Event] = {}
-        """Set when settings of a client come that a request waits for."""
+        self._awaited: dict[str, set[asyncio.Event]] = {}
+        """By client, one for each request that waits for its settings; set when they come."""
         self.on_gone: list[Callable[[str], object]] = []
         """Called with the id of a client that has left or was forgotten."""
 
-    def __iter__(self) -> Iterator[ProxyClient]:
-        return iter(self._clients.values())
+    @property
+    def awaited(self) -> int:
+        """Number of clients whose settings requests wait for."""
+        return len(self._awaited)
 
     def get(self, client_id: str) -> ProxyClient | None:
         """A client; None if it has sent no settings."""
         return self._clients.get(client_id)
 
     def update(self, caller: Caller, settings: pb.Settings, commands: Commands) -> ProxyClient:
-        """Take a client's settings, and the stream that they came by."""
+        """Take a client's settings, and the stream that they came by.
+
+        Raises ProxyRefusal for too long ones, and for one client too many.
+        """
+        if (size := settings.ByteSize()) > SETTINGS_SIZE_MAX:
+            text = f"settings of {size} bytes are over the limit of {SETTINGS_SIZE_MAX}"
+            raise ProxyRefusal(StatusCode.BAD_REQUEST, text)
         now_ms = self._clock.monotonic_ms()
         client = self._clients.get(caller.client_id)
+        if client is None and len(self._clients) >= CLIENTS_MAX:
+            text = f"this proxy has {CLIENTS_MAX} clients: use another one, or start one more"
+            raise ProxyRefusal(StatusCode.TOO_MANY_REQUESTS, text)
         if client is None:
             client = self._clients[caller.client_id] = ProxyClient(caller, settings, now_ms)
-        client.caller, client.settings, client.heard_ms = caller, settings, now_ms
+        client.caller, client.settings, client.last_heartbeat_ms = caller, settings, now_ms
         client.commands = commands
-        if (event := self._awaited.pop(caller.client_id, None)) is not None:
+        for event in self._awaited.get(caller.client_id, ()):
             event.set()
         return client
 
-    def heard(self, client_id: str) -> ProxyClient:
+    def note_heartbeat(self, client_id: str) -> ProxyClient:
         """Note a heartbeat; raises ProxyRefusal for a client whose settings are not known."""
         client = self._clients.get(client_id)
         if client is None:
             raise _unknown(client_id)
-        client.heard_ms = self._clock.monotonic_ms()
+        client.last_heartbeat_ms = self._clock.monotonic_ms()
         return client
 
     async def wait_for(self, client_id: str, wait_ms: int) -> ProxyClient:
@@ -81,15 +99,20 @@ class ClientTable:
 
         Raises ProxyRefusal when they do not come in time.
         """
-        if (client := self._clients.get(client_id)) is None:
-            event = self._awaited.setdefault(client_id, asyncio.Event())
-            try:
-                async with asyncio.timeout(wait_ms / 1_000):
-                    await event.wait()
-            except TimeoutError:
+        if (client := self._clients.get(client_id)) is not None:
+            return client
+        event, events = asyncio.Event(), self._awaited.setdefault(client_id, set())
+        events.add(event)
+        try:
+            async with asyncio.timeout(wait_ms / 1_000):
+                await event.wait()
+        except TimeoutError:
+            raise _unknown(client_id) from None
+        finally:
+            events.discard(event)
+            if not events:
                 self._awaited.pop(client_id, None)
-            client = self._clients.get(client_id)
-        if client is None:
+        if (client := self._clients.get(client_id)) is None:  # it has left again
             raise _unknown(client_id)
         return client
 
@@ -108,15 +131,21 @@ class ClientTable:
     def expire(self) -> None:
         """Forget clients that were not heard of for long."""
         limit_ms = self._clock.monotonic_ms() - EXPIRY_MS
-        for client_id in [key for key, it in self._clients.items() if it.heard_ms < limit_ms]:
+        for client_id in [
+            key for key, it in self._clients.items() if it.last_heartbeat_ms < limit_ms
+        ]:
             self.remove(client_id)
 
-    def producers_of(self, topic: str) -> Iterator[ProxyClient]:
-        """Clients that say that they send to a topic, and listen."""
-        for client in self._clients.values():
-            publishing = client.settings.publishing
-            if client.commands is not None and any(it.name == topic for it in publishing.topics):
-                yield client
+    def producers_of(self, topic: str) -> Sequence[ProxyClient]:
+        """Clients that say that they send to a topic, those first that read their commands."""
+        producers = [
+            (client.commands.qsize(), client)
+            for client in self._clients.values()
+            if client.commands is not None
+            and any(it.name == topic for it in client.settings.publishing.topics)
+        ]
+        producers.sort(key=lambda pair: pair[0])
+        return [client for _, client in producers]
 
 
 def _unknown(client_id: str) -> ProxyRefusal:

@@ -8,8 +8,9 @@ import msgspec
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
 from roquet.client.sending.delivery import MessageDelivery
-from roquet.model.errors import RoquetError
+from roquet.model.errors import CallRefused, RoquetError
 from roquet.model.queue import MessageQueue
+from roquet.model.route import BrokerData
 from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.clock import Clock
@@ -18,10 +19,14 @@ from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.rules.topic_attributes import MESSAGE_TYPE
 from roquet.wire.call import Call, R, Reply
 from roquet.wire.calls.admin.topic import GetGroup, GetTopic
+from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
 FRESH_MS: Final = 20_000
 """Age up to which remembered settings of a topic or a group are used."""
+
+ENTRIES_MAX: Final = 10_000
+"""Topics or groups whose settings are remembered: clients may make up names of groups."""
 
 NEVER: Final = 2**31 - 1
 """Size from which bodies are compressed: they are sent as their clients made them."""
@@ -32,29 +37,60 @@ T = TypeVar("T")
 class SettingsCache(Generic[T]):
     """Settings of topics or groups as brokers gave them, asked for again when they are old."""
 
-    def __init__(self, session: Session, kind: type[T], clock: Clock) -> None:
+    def __init__(
+        self, session: Session, kind: type[T], clock: Clock, entries_max: int = ENTRIES_MAX
+    ) -> None:
         self._session = session
         self._kind = kind
         self._clock = clock
+        self._entries_max = entries_max
         self._known: dict[str, tuple[T | None, int]] = {}
-        """Settings by name, and when they were asked for, on the monotonic clock."""
+        """Settings by name, and when they were asked for, on the monotonic clock; oldest first."""
+
+    def __len__(self) -> int:
+        """Number of names whose settings are remembered."""
+        return len(self._known)
 
     async def get(self, name: str, topic: str, call: Call[Reply]) -> T | None:
-        """Settings by a broker of a topic; the known ones, or None, while no broker answers."""
-        now_ms = self._clock.monotonic_ms()
-        known, asked_ms = self._known.get(name, (None, now_ms - FRESH_MS - 1))
-        if now_ms - asked_ms > FRESH_MS:
-            known = await self._ask(topic, call) or known
-            self._known[name] = known, now_ms
-        return known
+        """Settings by a broker of a topic, or of any where it has none; None if brokers have none.
 
-    async def _ask(self, topic: str, call: Call[Reply]) -> T | None:
-        for broker in self._session.routes.brokers_of(topic):
+        While no broker answers the known ones count; raises a RoquetError if none are known.
+        """
+        now_ms = self._clock.monotonic_ms()
+        known = self._known.get(name)
+        if known is not None and now_ms - known[1] <= FRESH_MS:
+            return known[0]
+        routes = self._session.routes
+        if not (brokers := routes.brokers_of(topic) or routes.brokers):
+            return known[0] if known is not None else None
+        try:
+            settings = await self._ask(brokers, call)
+        except RoquetError:
+            if known is None:
+                raise
+            settings = None
+        if settings is None and known is not None:
+            settings = known[0]
+        self._known.pop(name, None)
+        self._known[name] = settings, now_ms
+        if len(self._known) > self._entries_max:
+            del self._known[next(iter(self._known))]
+        return settings
+
+    async def _ask(self, brokers: Sequence[BrokerData], call: Call[Reply]) -> T | None:
+        failure: RoquetError | None = None
+        is_refused = False
+        for broker in brokers:
             try:
                 reply = await self._session.call(broker.broker_name, call)
                 return codec.loads(reply.body, self._kind)
-            except RoquetError:  # the next broker may answer
-                continue
+            except CallRefused as error:
+                is_refused = is_refused or error.code != ResponseCode.SYSTEM_BUSY
+                failure = error
+            except RoquetError as error:  # the next broker may answer
+                failure = error
+        if failure is not None and not is_refused:
+            raise failure
         return None
 
 
@@ -70,7 +106,7 @@ class ProxiedCluster:
         )
         self.session = Session(namesrv, producing)
         self.delivery = MessageDelivery(self.session, producing, "roquet-proxy")
-        self._once = MessageDelivery(
+        self._without_retries = MessageDelivery(
             self.session, msgspec.structs.replace(producing, retry_times=0), "roquet-proxy"
         )
         self._topics = SettingsCache(self.session, TopicConfig, config.clock)
@@ -115,7 +151,7 @@ class ProxiedCluster:
 
     def sender(self, *, transactional: bool) -> MessageDelivery:
         """Sends messages; a half message once, since a second one would be asked about as well."""
-        return self._once if transactional else self.delivery
+        return self._without_retries if transactional else self.delivery
 
     async def topic_type(self, topic: str) -> str | None:
         """The type of messages that a topic takes; None without the attribute."""

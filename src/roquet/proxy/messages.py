@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import md5
 from typing import Final, Protocol
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from roquet.client.sending.prepare import PreparedMessage
 from roquet.client.sending.selectors import QueueSelection
 from roquet.model import properties as names
@@ -20,15 +22,15 @@ from roquet.proxy.protos import definition_pb2 as pb
 from roquet.rules.proxy import validation
 from roquet.rules.proxy.message_group import queue_index
 from roquet.rules.proxy.message_type import MessageType, message_type
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.batch import BATCH_ITEM_SIZE_MIN
 from roquet.wire.records.property_text import encode_properties
 
-HIDDEN: Final = names.RESERVED | {names.TRACE_CONTEXT}
-"""Properties that receivers do not see among those of users."""
+TIME_MAX_MS: Final = 253_402_300_799_999
+"""The last ms of the year 9999, where protobuf's times end."""
 
-DIGITS_MAX: Final = 14
-"""Digits of a time in ms that protobuf can hold, with some room: 253402300799999 is its end."""
+INT_MAX: Final = 2**31 - 1
 
 
 class ReadableMessage(Protocol):
@@ -89,7 +91,7 @@ def to_properties(
         properties[names.KEYS] = names.KEYS_SEPARATOR.join(system.keys)
     properties |= _transaction(system)
     if system.HasField("delivery_timestamp"):
-        deliver_ms = system.delivery_timestamp.ToMilliseconds()
+        deliver_ms = max(millis(system.delivery_timestamp, StatusCode.ILLEGAL_DELIVERY_TIME), 0)
         validation.check_delivery_ms(deliver_ms, now_ms)
         properties[names.TIMER_DELIVER_MS] = str(deliver_ms)
     if system.HasField("message_group"):
@@ -118,7 +120,7 @@ def _transaction(system: pb.SystemProperties) -> Mapping[str, str]:
     return properties
 
 
-def prepared(
+def prepare(
     message: pb.Message, topic: str, properties: Mapping[str, str], now_ms: int
 ) -> PreparedMessage:
     """A message as the client's delivery sends it."""
@@ -151,15 +153,30 @@ def _selection(topic: str, message_group: str | None) -> QueueSelection | None:
 
 
 def _born_ms(system: pb.SystemProperties, now_ms: int) -> int:
-    return system.born_timestamp.ToMilliseconds() if system.HasField("born_timestamp") else now_ms
+    return millis(system.born_timestamp) if system.HasField("born_timestamp") else now_ms
+
+
+def millis(time: Timestamp, code: StatusCode = StatusCode.BAD_REQUEST) -> int:
+    """A time in ms since the epoch; raises ProxyRefusal for one outside of the years 1 to 9999."""
+    try:
+        return int(time.ToMilliseconds())
+    except ValueError as error:
+        raise ProxyRefusal(code, str(error)) from None
 
 
 def to_protobuf(message: ReadableMessage, body: bytes, sys_flag: int, topic: str) -> pb.Message:
-    """A message as clients get it; `body` is the one that is stored, perhaps compressed."""
-    properties = message.properties
+    """A message as clients get it; `body` is the one that is stored, perhaps compressed.
+
+    Never fails, whatever other producers have written: a message that could not be delivered
+    would take those that are popped with it to the dead letters.
+    """
+    properties = {
+        _replace_surrogates(name): _replace_surrogates(value)
+        for name, value in message.properties.items()
+    }
     system = pb.SystemProperties(
-        keys=message.keys,
-        message_id=message.message_id,
+        keys=map(_replace_surrogates, message.keys),
+        message_id=_replace_surrogates(message.message_id),
         body_digest=pb.Digest(
             type=pb.MD5, checksum=md5(body, usedforsecurity=False).hexdigest().upper()
         ),
@@ -169,12 +186,12 @@ def to_protobuf(message: ReadableMessage, body: bytes, sys_flag: int, topic: str
         store_host=message.store_host,
         queue_id=message.queue_id,
         queue_offset=message.queue_offset,
-        delivery_attempt=message.reconsume_times + 1,
+        delivery_attempt=min(message.reconsume_times + 1, INT_MAX),
     )
-    system.born_timestamp.FromMilliseconds(message.born_ms)
-    system.store_timestamp.FromMilliseconds(message.stored_ms)
+    system.born_timestamp.FromMilliseconds(min(max(message.born_ms, 0), TIME_MAX_MS))
+    system.store_timestamp.FromMilliseconds(min(max(message.stored_ms, 0), TIME_MAX_MS))
     _add_optional(system, properties)
-    user = {name: value for name, value in properties.items() if name not in HIDDEN}
+    user = {name: value for name, value in properties.items() if name not in names.RESERVED}
     return pb.Message(
         topic=pb.Resource(name=topic), body=body, user_properties=user, system_properties=system
     )
@@ -187,9 +204,9 @@ def _add_optional(system: pb.SystemProperties, properties: Mapping[str, str]) ->
         system.message_group = group
     if (context := properties.get(names.TRACE_CONTEXT)) is not None:
         system.trace_context = context
-    if (deliver_ms := _number(properties.get(names.TIMER_DELIVER_MS))) is not None:
+    if (deliver_ms := _number(properties.get(names.TIMER_DELIVER_MS), TIME_MAX_MS)) is not None:
         system.delivery_timestamp.FromMilliseconds(deliver_ms)
-    if (priority := _number(properties.get(names.PRIORITY))) is not None:
+    if (priority := _number(properties.get(names.PRIORITY), INT_MAX)) is not None:
         system.priority = priority
     origin = properties.get(names.DLQ_ORIGIN_TOPIC)
     origin_id = properties.get(names.DLQ_ORIGIN_MESSAGE_ID)
@@ -204,8 +221,14 @@ def filter_of(expression: pb.FilterExpression) -> tuple[str, str]:
     return kind, expression.expression or "*"
 
 
-def _number(text: str | None) -> int | None:
-    """A number of a property, which senders may have written wrong: None then."""
-    if text is None or not (text.isascii() and text.isdecimal()) or len(text) > DIGITS_MAX:
+def _replace_surrogates(text: str) -> str:
+    """A text with `?` for lone surrogates, which protobuf cannot hold."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _number(text: str | None, most: int) -> int | None:
+    """A number of a property, which senders may have written wrong or too large: None then."""
+    if text is None or not (text.isascii() and text.isdecimal()) or len(text) > len(str(most)):
         return None
-    return int(text)
+    number = int(text)
+    return number if number <= most else None

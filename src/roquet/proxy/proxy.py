@@ -28,8 +28,8 @@ class Proxy:
         self._renewals = renewals = ReceiptRenewals(deliveries, cluster, clients, config.clock)
         settling = SettlingHandler(cluster, deliveries, renewals)
         routes, sending = RoutesHandler(cluster), SendingHandler(cluster, config)
-        receiving = ReceivingHandler(cluster, clients, renewals, settling, config)
-        telling = TelemetryHandler(cluster, clients)
+        self._receiving = receiving = ReceivingHandler(cluster, clients, renewals, settling, config)
+        telemetry_handler = TelemetryHandler(cluster, clients)
         offsets = OffsetsHandler(cluster)
         transactions = TransactionsHandler(cluster, clients)
         unaries: dict[str, Handler] = {
@@ -44,14 +44,14 @@ class Proxy:
             "UpdateOffset": offsets.update,
             "GetOffset": offsets.get,
             "QueryOffset": offsets.query,
-            "Heartbeat": telling.heartbeat,
-            "NotifyClientTermination": telling.terminate,
+            "Heartbeat": telemetry_handler.heartbeat,
+            "NotifyClientTermination": telemetry_handler.terminate,
         }
         self.methods: Mapping[str, RpcMethod] = {
             **{name: unary(name, handler) for name, handler in unaries.items()},
             "ReceiveMessage": stream("ReceiveMessage", receiving.receive),
             "PullMessage": stream("PullMessage", offsets.pull),
-            "Telemetry": telemetry(telling.telemetry),
+            "Telemetry": telemetry(telemetry_handler.telemetry),
         }
         """Methods of the service by their names."""
 
@@ -69,5 +69,6 @@ class Proxy:
 
     async def close(self) -> None:
         """Let unacknowledged messages come again soon, and close the connections."""
+        await self._receiving.close()
         await self._renewals.close()
         await self._cluster.close()

@@ -5,7 +5,6 @@ its client keeps the first handle; acknowledgements and changes use the newest.
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -29,9 +28,6 @@ log = logger(__name__)
 _FIELDS: Final = 9
 
 _POSITION_DIGITS_MAX: Final = 19
-
-CALLS_MAX: Final = 64
-"""Renewals that one broker is asked for at a time."""
 
 CLOSE_S: Final = 5
 """Time that the releases of a stop have."""
@@ -79,7 +75,7 @@ class Deliveries:
         self._cluster = cluster
 
     async def ack(self, receipt: Receipt, topic: str, group: str) -> None:
-        """Acknowledge a message; raises CallError when its broker does not take it."""
+        """Acknowledge a message; raises a RoquetError when its broker does not take it."""
         handle = receipt.handle
         call = Ack(
             consumer_group=group,
@@ -88,7 +84,10 @@ class Deliveries:
             extra_info=handle.text(),
             offset=handle.offset,
         )
-        await self._cluster.call(handle.broker, call)
+        reply = await self._cluster.call(handle.broker, call)
+        if reply.code != ResponseCode.SUCCESS:
+            text = f"the broker has no such message in {call.topic}"
+            raise ProxyRefusal(StatusCode.INVALID_RECEIPT_HANDLE, text)
 
     async def change(self, receipt: Receipt, topic: str, group: str, invisible_ms: int) -> Receipt:
         """Change when a message becomes visible again, and return its next receipt."""
@@ -132,7 +131,7 @@ class RenewedReceipt(msgspec.Struct):
     receipt: Receipt
     received_ms: int
     visible_ms: int
-    """When the message becomes visible again, by the proxy's clock."""
+    """Time when the message becomes visible again; both times are on the monotonic clock."""
     reconsume_times: int
     renewals: int = 0
     failures: int = 0
@@ -154,20 +153,16 @@ class ReceiptRenewals:
         self._clock = clock
         self._held: dict[ReceiptKey, RenewedReceipt] = {}
         self._leaving: list[tuple[ReceiptKey, RenewedReceipt]] = []
-        self._turns: dict[str, asyncio.Semaphore] = defaultdict(
-            lambda: asyncio.Semaphore(CALLS_MAX)
-        )
-        """By broker: one that does not answer delays no renewal of another one."""
         clients.on_gone.append(self._client_gone)
 
     def add(self, key: ReceiptKey, receipt: Receipt, topic: str, reconsume_times: int) -> None:
         """Renew a delivered message until it is settled."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         visible_ms = now_ms + receipt.handle.invisible_ms
         self._held[key] = RenewedReceipt(topic, receipt, now_ms, visible_ms, reconsume_times)
 
     @asynccontextmanager
-    async def settling(self, key: ReceiptKey) -> AsyncIterator[Receipt]:
+    async def settle(self, key: ReceiptKey) -> AsyncIterator[Receipt]:
         """Settle a message by its newest receipt; it is renewed no more, except after an error.
 
         Waits for a renewal under way. Raises ProxyRefusal if the receipt is malformed or expired.
@@ -189,12 +184,13 @@ class ReceiptRenewals:
 
     async def step(self) -> None:
         """Renew what is due, and release what clients have left behind."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         # A receive that was under way when its client left may have added receipts since.
         for client_id in {key.client_id for key in self._held}:
             if self._clients.get(client_id) is None:
                 self._client_gone(client_id)
         leaving, self._leaving = self._leaving, []
+        # All at once: a broker that does not answer delays the others by one timeout at most.
         await asyncio.gather(
             *(self._try_change(key, held, renewal.RELEASE_MS) for key, held in leaving),
             *(self._extend(key, held, now_ms) for key, held in self._due(now_ms)),
@@ -226,7 +222,7 @@ class ReceiptRenewals:
             self._held.pop(key, None)
 
     async def _try_change(self, key: ReceiptKey, held: RenewedReceipt, invisible_ms: int) -> bool:
-        async with self._turns[held.receipt.handle.broker], held.lock:
+        async with held.lock:
             if held.is_settled:
                 return True
             try:
@@ -236,7 +232,7 @@ class ReceiptRenewals:
             except RoquetError as error:
                 log.info("a message of %s in group %s: %s", held.topic, key.group, error)
                 return False
-            held.visible_ms = self._clock.now_ms() + invisible_ms
+            held.visible_ms = self._clock.monotonic_ms() + invisible_ms
             return True
 
     async def close(self) -> None:

@@ -3,7 +3,8 @@
 An error of a request becomes the status in its answer; gRPC's own errors end only streams.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -21,7 +22,7 @@ log = logger(__name__)
 NAME: Final = "apache.rocketmq.v2.MessagingService"
 
 Handler = Callable[[Any, Caller], Awaitable[Any]]
-StreamHandler = Callable[[Any, Caller], AsyncIterator[Any]]
+StreamHandler = Callable[[Any, Caller], AsyncGenerator[Any, None]]
 Context: TypeAlias = Any  # grpc.aio's, which has no types
 RpcMethod: TypeAlias = Any
 """A method in gRPC's form."""
@@ -56,8 +57,9 @@ def stream(name: str, handler: StreamHandler) -> RpcMethod:
 
     async def answer(message: Any, context: Context) -> AsyncIterator[Any]:
         try:
-            async for part in handler(message, _caller(context)):
-                yield part
+            async with aclosing(handler(message, _caller(context))) as parts:
+                async for part in parts:
+                    yield part
         except RoquetError as error:
             yield response(status=status_of(error))
         except Exception as error:
@@ -82,13 +84,17 @@ def telemetry(handler: StreamHandler) -> RpcMethod:
             yield command(status=status_of(error))
             return
         try:
-            async for part in handler(requests, caller):
-                yield part
+            async with aclosing(handler(requests, caller)) as parts:
+                async for part in parts:
+                    yield part
         except RoquetError as error:
             code = code_of(error)
             is_clients = code < StatusCode.INTERNAL_SERVER_ERROR
             kind = grpc.StatusCode.INVALID_ARGUMENT if is_clients else grpc.StatusCode.INTERNAL
             await context.abort(kind, f"the settings are refused: {error} ({code.name})")
+        except Exception as error:
+            log.exception("Telemetry failed")
+            await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
 
     return grpc.stream_stream_rpc_method_handler(
         answer,

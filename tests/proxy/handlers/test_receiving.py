@@ -2,9 +2,21 @@
 
 import asyncio
 
-from tests.proxy.conftest import User, consumer_settings, dead_letters, receive_request
+import pytest
+from tests.proxy.conftest import (
+    User,
+    consumer_settings,
+    dead_letters,
+    producer_settings,
+    receive_request,
+)
 
+from roquet.admin import groups
+from roquet.admin.client import AdminClient
+from roquet.client import ClientConfig, Message, Producer, ProducerConfig
+from roquet.proxy.config import ProxyConfig
 from roquet.proxy.protos import definition_pb2 as pb
+from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.proxy import Proxy
 from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster
@@ -119,3 +131,94 @@ async def test_after_the_last_try_a_message_is_a_dead_letter(
             attempts += [message.system_properties.delivery_attempt for message in found]
     assert attempts == [1, 2, 3]
     assert [letter.body for letter in await dead_letters(running, "G_few")] == [b"x"]
+
+
+async def test_a_message_of_a_broken_stream_is_not_renewed(proxy: Proxy) -> None:
+    user, other = User(proxy), User(proxy, "other")
+    async with user.telemetry(consumer_settings()), other.telemetry(consumer_settings()):
+        await user.receive(timeout_s=6)
+        await user.send("NORM", b"x")
+        request = receive_request("g", "NORM", auto_renew=True)
+        parts = proxy.methods["ReceiveMessage"].unary_stream(request, user.context(30))
+        assert (await anext(parts)).status.code == pb.OK
+        assert (await anext(parts)).message.body == b"x"
+        await parts.aclose()
+        await asyncio.sleep(3)
+        assert (await other.ack(*await other.receive())).status.code == pb.OK
+        for _ in range(4):  # clients that are heard of
+            await asyncio.sleep(60)
+            await user.call("Heartbeat", service.HeartbeatRequest(group=pb.Resource(name="g")))
+            assert await other.receive(timeout_s=6) == []
+
+
+async def test_the_limit_of_tries_is_the_groups_not_that_of_the_clients_settings(
+    proxy: Proxy, running: Cluster
+) -> None:
+    user = User(proxy)
+    async with user.telemetry(producer_settings("NORM")):  # which has 3 tries
+        await user.receive(timeout_s=6)
+        await user.send("NORM", b"x")
+        attempts = []
+        for _ in range(5):
+            found = await user.receive(timeout_s=6)
+            attempts += [message.system_properties.delivery_attempt for message in found]
+            await asyncio.sleep(20)
+    assert attempts == [1, 2, 3, 4, 5]
+
+
+async def test_a_group_that_becomes_ordered_is_so_for_clients_that_are_there(
+    proxy: Proxy, running: Cluster
+) -> None:
+    user = User(proxy)
+    clock = this_loop().clock
+    async with user.telemetry(consumer_settings("G_few", "FIFOT")):
+        await user.receive("G_few", "FIFOT", timeout_s=6)
+        async with AdminClient(running.namesrv_addr, ClientConfig(clock=clock)) as admin:
+            await groups.create(admin, "G_few", {"consume_message_orderly": True})
+        await asyncio.sleep(30)
+        await user.send("FIFOT", b"1", message_group="g1")
+        await user.send("FIFOT", b"2", message_group="g1")
+        assert len(await user.receive("G_few", "FIFOT", count=1)) == 1
+        assert await user.receive("G_few", "FIFOT", timeout_s=6) == []
+
+
+async def test_a_filter_that_names_no_tag_is_refused_before_messages_are_popped(
+    proxy: Proxy,
+) -> None:
+    user = User(proxy)
+    async with user.telemetry(consumer_settings()):
+        request = receive_request(
+            "g", "NORM", filter_expression=pb.FilterExpression(type=pb.TAG, expression="||")
+        )
+        first, *_ = await user.call("ReceiveMessage", request, 30)
+        assert first.status.code == pb.ILLEGAL_FILTER_EXPRESSION
+
+
+@pytest.mark.parametrize("name", ["MY_POP_CK", "odd\ud800"])
+async def test_odd_properties_of_other_producers_stop_no_receive(
+    proxy: Proxy, running: Cluster, name: str
+) -> None:
+    user, clock = User(proxy), this_loop().clock
+    async with user.telemetry(consumer_settings()):
+        await user.receive(timeout_s=6)
+        async with Producer(running.namesrv_addr, config=ProducerConfig(clock=clock)) as producer:
+            await producer.send(Message("NORM", b"x", properties={name: "value"}))
+        assert [message.body for message in await user.receive()] == [b"x"]
+
+
+async def test_a_proxy_that_stops_releases_first_what_a_broken_stream_did_not_carry(
+    proxy: Proxy, running: Cluster
+) -> None:
+    stopping = Proxy(running.namesrv_addr, ProxyConfig(clock=this_loop().clock))
+    stopping.start()
+    user, other = User(stopping), User(proxy)
+    async with user.telemetry(consumer_settings()), other.telemetry(consumer_settings()):
+        await user.receive(timeout_s=6)
+        await user.send("NORM", b"x")
+        request = receive_request("g", "NORM", invisible_ms=3_600_000)
+        parts = stopping.methods["ReceiveMessage"].unary_stream(request, user.context(30))
+        assert (await anext(parts)).status.code == pb.OK
+        await parts.aclose()
+        await stopping.close()
+        await asyncio.sleep(3)
+        assert [message.body for message in await other.receive()] == [b"x"]

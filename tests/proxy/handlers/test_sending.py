@@ -1,5 +1,8 @@
 """Sends through the proxy, as consumers of both protocols see them."""
 
+from typing import Any
+
+import pytest
 from tests.proxy.conftest import User, consumer_settings, message_of, stored
 
 from roquet.proxy.protos import definition_pb2 as pb
@@ -54,3 +57,44 @@ async def test_a_delayed_message_comes_in_its_time_and_a_recalled_one_never(prox
         assert 29_000 <= clock.now_ms() - sent_ms <= 33_000
         await user.ack(*found, topic="DELAYT")
         assert await user.receive(topic="DELAYT", timeout_s=60) == []
+
+
+async def test_a_batch_with_an_illegal_message_stores_none(running: Cluster, proxy: Proxy) -> None:
+    messages = [message_of("NORM", message_id="ID0"), message_of("NORM", b"", message_id="ID1")]
+    request = service.SendMessageRequest(messages=messages)
+    answer = await User(proxy).call("SendMessage", request)
+    assert answer.status.code == pb.MESSAGE_BODY_EMPTY
+    assert await stored(running, "NORM") == []
+
+
+async def test_a_message_that_cannot_be_stored_leaves_the_others_their_results(
+    proxy: Proxy,
+) -> None:
+    messages = [
+        message_of("NORM", message_id="ID0"),
+        message_of("NORM", message_id="ID1", trace_context="t" * 40_000),
+    ]
+    answer = await User(proxy).call("SendMessage", service.SendMessageRequest(messages=messages))
+    assert answer.status.code == pb.MULTIPLE_RESULTS
+    assert [entry.status.code == pb.OK for entry in answer.entries] == [True, False]
+
+
+@pytest.mark.parametrize("field", ["born_timestamp", "delivery_timestamp"])
+async def test_a_time_that_is_none_is_refused(proxy: Proxy, field: str) -> None:
+    message = message_of("NORM")
+    getattr(message.system_properties, field).seconds = 2**63 - 1
+    answer = await User(proxy).call("SendMessage", service.SendMessageRequest(messages=[message]))
+    assert answer.status.code in (pb.BAD_REQUEST, pb.ILLEGAL_DELIVERY_TIME)
+
+
+async def test_a_delivery_time_before_the_epoch_is_over(proxy: Proxy) -> None:
+    answer = await User(proxy).send("DELAYT", deliver_ms=-1_000)
+    assert answer.status.code == pb.OK
+
+
+@pytest.mark.parametrize(
+    "fields", [{"message_id": "a\x01b"}, {"born_host": "x\x02TRAN_MSG\x01true"}]
+)
+async def test_separators_of_properties_are_refused(proxy: Proxy, fields: dict[str, Any]) -> None:
+    answer = await User(proxy).send("NORM", **fields)
+    assert answer.status.code in (pb.ILLEGAL_MESSAGE_ID, pb.BAD_REQUEST)

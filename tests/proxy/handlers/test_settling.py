@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.proxy.conftest import User, consumer_settings, dead_letters
 
+from roquet.proxy.handlers.settling import ENTRIES_MAX
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.proxy import Proxy
@@ -126,14 +127,14 @@ async def test_a_forwarded_message_is_a_dead_letter_and_done(user: User, running
 
 async def test_a_message_is_renewed_for_as_long_as_its_handler_takes(user: User) -> None:
     (message,) = await received(user, auto_renew=True)
-    for _ in range(20):
+    for _ in range(4):
         await asyncio.sleep(60)
         await user.call("Heartbeat", service.HeartbeatRequest(group=pb.Resource(name="g")))
     other = User(user.proxy, "other")
     async with other.telemetry(consumer_settings()):
         assert await other.receive(timeout_s=6) == []
         assert (await user.ack(message)).status.code == pb.OK
-        await asyncio.sleep(3_600)
+        await asyncio.sleep(240)
         assert await other.receive(timeout_s=6) == []
 
 
@@ -145,3 +146,17 @@ async def test_messages_of_a_client_that_leaves_come_soon_to_others(user: User) 
         await user.call("NotifyClientTermination", request)
         await asyncio.sleep(10)
         assert len(await other.receive()) == 1
+
+
+async def test_an_acknowledgement_of_a_message_that_is_not_there_is_refused(user: User) -> None:
+    (message,) = await received(user)
+    fields = message.system_properties.receipt_handle.split(" ")
+    fields[7] = "4711"
+    message.system_properties.receipt_handle = " ".join(fields)
+    assert (await user.ack(message)).status.code == pb.INVALID_RECEIPT_HANDLE
+
+
+async def test_a_flood_of_acknowledgements_is_refused_as_a_whole(user: User) -> None:
+    answer = await user.ack(*[pb.Message()] * (ENTRIES_MAX + 1))
+    assert answer.status.code == pb.BAD_REQUEST
+    assert not answer.entries

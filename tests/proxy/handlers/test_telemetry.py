@@ -1,6 +1,7 @@
 """Settings of clients, heartbeats and what the proxy tells its clients."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import grpc
 import pytest
@@ -78,3 +79,24 @@ def test_an_exponential_policy_is_told_as_one() -> None:
     assert backoff.initial.ToMilliseconds() == 100
     assert backoff.max.ToMilliseconds() == 900
     assert backoff.multiplier == 2
+
+
+def test_a_group_that_tries_for_ever_is_told_the_largest_number() -> None:
+    policy = retry_policy(SubscriptionGroup(retry_max_times=2**31 - 1))
+    assert policy.max_attempts == 2**31 - 1
+
+
+async def test_a_client_that_reads_no_answers_is_not_read_from(proxy: Proxy) -> None:
+    user, asked = User(proxy), 0
+
+    async def ask() -> AsyncIterator[service.TelemetryCommand]:
+        nonlocal asked
+        while True:
+            asked += 1
+            yield service.TelemetryCommand(settings=producer_settings("NORM"))
+
+    answers = proxy.methods["Telemetry"].stream_stream(ask(), user.context(None))
+    await anext(answers)
+    await asyncio.sleep(60)
+    assert asked < 5
+    await answers.aclose()

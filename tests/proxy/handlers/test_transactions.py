@@ -68,7 +68,27 @@ async def test_a_producer_is_asked_about_a_transaction_without_an_end(
     assert await bodies(running) == [b"orphan"]
 
 
-@pytest.mark.parametrize("transaction_id", ["", "nope", "äöü", "MSAyIDM="])
+@pytest.mark.parametrize("transaction_id", ["", "nope", "äöü", "MSAyIDM=", "LTEBMgEzAWI="])
 async def test_an_id_of_no_transaction_is_refused(proxy: Proxy, transaction_id: str) -> None:
     answer = await end(User(proxy), transaction_id, pb.COMMIT)
     assert answer.status.code == pb.INVALID_TRANSACTION_ID
+
+
+async def test_a_transaction_of_any_message_id_can_be_ended(running: Cluster, proxy: Proxy) -> None:
+    user = User(proxy)
+    answer = await user.send("TXT", message_id="an id", message_type="TRANSACTION")
+    ended = await end(user, answer.entries[0].transaction_id, pb.COMMIT)
+    assert ended.status.code == pb.OK
+    assert await bodies(running) == [b"x"]
+
+
+async def test_an_end_without_a_resolution_leaves_the_message_where_it_is(
+    running: Cluster, proxy: Proxy
+) -> None:
+    user = User(proxy)
+    begun = await begin(user)
+    resolution = pb.TRANSACTION_RESOLUTION_UNSPECIFIED
+    assert (await end(user, begun, resolution)).status.code == pb.OK
+    assert await bodies(running) == []
+    assert (await end(user, begun, pb.COMMIT)).status.code == pb.OK
+    assert await bodies(running) == [b"x"]

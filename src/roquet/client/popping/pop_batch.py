@@ -141,10 +141,9 @@ class ReplyHandles:
         """First offset popped of each queue; empty if the broker does not say."""
 
     def handle_of(self, record: Record) -> ReceiptHandle:
-        """The handle of a record; RecordError for one of a retry topic that cannot be read."""
-        if b"POP_CK\x01" in record.properties:
-            # The message of a retry topic carries its own handle.
-            return decode_receipt_handle(decode_properties(record.properties)[names.POP_CK])
+        """The handle of a record; FieldError for one of a retry topic that cannot be read."""
+        if (own := self.own_handle_of(record)) is not None:
+            return own
         reply, kind = self._reply, retry_kind(record.topic)
         return ReceiptHandle(
             start=self.starts.get(f"{kind}@{record.queue_id}", record.queue_offset),
@@ -156,6 +155,13 @@ class ReplyHandles:
             queue_id=record.queue_id,
             offset=record.queue_offset,
         )
+
+    def own_handle_of(self, record: Record) -> ReceiptHandle | None:
+        """The handle that a record of a retry topic carries; None for other records."""
+        if b"POP_CK\x01" not in record.properties:  # spares others the decoding
+            return None
+        text = decode_properties(record.properties).get(names.POP_CK)
+        return None if text is None else decode_receipt_handle(text)
 
 
 class PopReplyParser:
@@ -177,7 +183,7 @@ class PopReplyParser:
         return PoppedMessage(batch.queue, record, batch)
 
     def _batch(self, record: Record) -> PopBatch:
-        if b"POP_CK\x01" not in record.properties:
+        if (handle := self._handles.own_handle_of(record)) is None:
             batch = self._popped.get((retry_kind(record.topic), record.queue_id))
             if batch is not None:
                 return batch
@@ -186,7 +192,6 @@ class PopReplyParser:
                 # Older brokers do not say where a pop begins: each message is a batch of its own.
                 return PopBatch(self._target, handle)
         else:
-            handle = self._handles.handle_of(record)
             batch = self._popped.get((handle.retry, handle.queue_id))
             if batch is not None and batch.handle.start == handle.start:
                 return batch

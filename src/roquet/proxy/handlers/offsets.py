@@ -3,7 +3,7 @@
 Apache RocketMQ's proxy serves none of these requests; autoscalers wait for the last two.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
 from roquet.client.reading.message import read_records
@@ -13,7 +13,7 @@ from roquet.model.flags import PullFlag
 from roquet.proxy.answers import OK, status_of
 from roquet.proxy.caller import Caller
 from roquet.proxy.cluster import ProxiedCluster
-from roquet.proxy.messages import filter_of, to_protobuf
+from roquet.proxy.messages import filter_of, millis, to_protobuf
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
@@ -42,7 +42,7 @@ class OffsetsHandler:
 
     async def pull(
         self, request: service.PullMessageRequest, caller: Caller
-    ) -> AsyncIterator[service.PullMessageResponse]:
+    ) -> AsyncGenerator[service.PullMessageResponse, None]:
         """Wait for messages from an offset on: a status, the messages, and the offset behind."""
         queue = request.message_queue
         try:
@@ -50,7 +50,7 @@ class OffsetsHandler:
         except RoquetError as error:
             yield service.PullMessageResponse(status=status_of(error))
             return
-        yield service.PullMessageResponse(status=_pulled(reply))
+        yield service.PullMessageResponse(status=_pull_status(reply))
 
         def damaged(offset: int, error: RecordError) -> None:
             log.error("offset %d of %s cannot be read: %s", offset, queue.topic.name, error)
@@ -62,7 +62,7 @@ class OffsetsHandler:
         yield service.PullMessageResponse(next_offset=reply.next_begin_offset)
 
     async def _pull(self, request: service.PullMessageRequest, caller: Caller) -> PullReply:
-        topic = await self._found(request.message_queue)
+        topic = await self._check_queue(request.message_queue)
         asked = request.long_polling_timeout
         wait_ms = polling_ms(asked.ToMilliseconds(), caller.left_ms, REQUEST_MS)
         kind, expression = filter_of(request.filter_expression)
@@ -90,7 +90,7 @@ class OffsetsHandler:
         queue = request.message_queue
         call = UpdateOffset(
             consumer_group=check_group(request.group.name),
-            topic=await self._found(queue),
+            topic=await self._check_queue(queue),
             queue_id=queue.id,
             commit_offset=check_offset(request.offset),
         )
@@ -104,7 +104,7 @@ class OffsetsHandler:
         queue, group = request.message_queue, check_group(request.group.name)
         call = QueryOffset(
             consumer_group=group,
-            topic=await self._found(queue),
+            topic=await self._check_queue(queue),
             queue_id=queue.id,
             set_zero_if_not_found=False,
         )
@@ -122,12 +122,12 @@ class OffsetsHandler:
     ) -> service.QueryOffsetResponse:
         """An offset of a queue: its first, the one behind its last, or the first of a time."""
         queue = request.message_queue
-        topic = await self._found(queue)
+        topic = await self._check_queue(queue)
         calls = {
             pb.BEGINNING: MinOffset(topic=topic, queue_id=queue.id),
             pb.END: MaxOffset(topic=topic, queue_id=queue.id),
             pb.TIMESTAMP: OffsetByTime(
-                topic=topic, queue_id=queue.id, timestamp=request.timestamp.ToMilliseconds()
+                topic=topic, queue_id=queue.id, timestamp=millis(request.timestamp)
             ),
         }
         if (call := calls.get(request.query_offset_policy)) is None:
@@ -135,7 +135,7 @@ class OffsetsHandler:
         reply = await self._cluster.call(queue.broker.name, call)
         return service.QueryOffsetResponse(offset=reply.offset)
 
-    async def _found(self, queue: pb.MessageQueue) -> str:
+    async def _check_queue(self, queue: pb.MessageQueue) -> str:
         """The topic of a queue that may be read; raises ProxyRefusal for another one."""
         topic = check_topic(queue.topic.name)
         known = await self._cluster.readable(topic)
@@ -152,7 +152,7 @@ def check_offset(offset: int) -> int:
     return offset
 
 
-def _pulled(reply: PullReply) -> pb.Status:
+def _pull_status(reply: PullReply) -> pb.Status:
     """The status of a pull that a broker answered; an offset that was corrected is not found."""
     if reply.code == ResponseCode.SUCCESS:
         return OK

@@ -1,26 +1,26 @@
 """Receiving: a group's messages of a broker, invisible to its other members for a time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 
 import msgspec
 
 from roquet.client.popping.pop_batch import ReplyHandles
 from roquet.client.reading.message import read_records
 from roquet.log_records import logger
-from roquet.model.errors import RecordError, RoquetError
+from roquet.model.errors import RecordError, RoquetError, UsageError
 from roquet.model.message import StoredMessage
 from roquet.model.subscription import TAG
-from roquet.proxy.answers import status_of
+from roquet.proxy.answers import OK, status_of
 from roquet.proxy.caller import Caller
-from roquet.proxy.clients import ClientTable, ProxyClient
+from roquet.proxy.clients import ClientTable
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.config import ProxyConfig
 from roquet.proxy.handlers.settling import SettlingHandler
 from roquet.proxy.messages import filter_of, to_protobuf
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
-from roquet.proxy.receipts import Receipt, ReceiptKey, ReceiptRenewals
+from roquet.proxy.receipts import CLOSE_S, Receipt, ReceiptKey, ReceiptRenewals
 from roquet.rules.proxy import renewal, validation
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.rules.tag_filter import parse_tags
@@ -48,7 +48,15 @@ class Delivery(msgspec.Struct, frozen=True):
 class ReceivingHandler:
     """Gives clients the messages of their groups."""
 
-    __slots__ = ("_clients", "_clock", "_cluster", "_config", "_renewals", "_settling")
+    __slots__ = (
+        "_clients",
+        "_clock",
+        "_cluster",
+        "_config",
+        "_releases",
+        "_renewals",
+        "_settling",
+    )
 
     def __init__(
         self,
@@ -64,17 +72,18 @@ class ReceivingHandler:
         self._settling = settling
         self._config = config
         self._clock = config.clock
+        self._releases: set[asyncio.Task[None]] = set()
 
     async def receive(
         self, request: service.ReceiveMessageRequest, caller: Caller
-    ) -> AsyncIterator[service.ReceiveMessageResponse]:
+    ) -> AsyncGenerator[service.ReceiveMessageResponse, None]:
         """Wait for messages, and give them with a status before and the time behind them."""
         unsent: list[Delivery] = []
         try:
-            unsent += await self._receive(request, caller)
+            await self._receive(request, caller, unsent)
             if not unsent:
                 raise ProxyRefusal(StatusCode.MESSAGE_NOT_FOUND, "no new message")
-            yield service.ReceiveMessageResponse(status=pb.Status(code=pb.OK, message="OK"))
+            yield service.ReceiveMessageResponse(status=OK)
             while unsent:
                 message = self._outgoing(unsent[0], request, caller)
                 yield service.ReceiveMessageResponse(message=message)
@@ -83,14 +92,17 @@ class ReceivingHandler:
             yield service.ReceiveMessageResponse(status=status_of(error))
         finally:
             # The stream has broken: others get at once what this client did not.
+            for delivery in unsent:
+                self._renewals.remove(receipt_key(delivery, request, caller))
             self._release(unsent, request)
         end = service.ReceiveMessageResponse()
         end.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
         yield end
 
     async def _receive(
-        self, request: service.ReceiveMessageRequest, caller: Caller
-    ) -> Sequence[Delivery]:
+        self, request: service.ReceiveMessageRequest, caller: Caller, unsent: list[Delivery]
+    ) -> None:
+        """Pop messages into `unsent`, where those stay that the client gets."""
         client = await self._clients.wait_for(caller.client_id, self._config.settings_wait_ms)
         topic = validation.check_topic(request.message_queue.topic.name)
         group = validation.check_group(request.group.name)
@@ -106,6 +118,8 @@ class ReceivingHandler:
             invisible_ms = validation.check_invisible_ms(wanted_ms, validation.INVISIBLE_MIN_MS)
         broker = await self._broker(topic, request.message_queue.broker.name)
         kind, expression = filter_of(request.filter_expression)
+        tags = _tags(expression) if kind == TAG else None
+        settings = await self._cluster.group(group, topic)
         call = Pop(
             consumer_group=group,
             topic=topic,
@@ -117,16 +131,15 @@ class ReceivingHandler:
             init_mode=FROM_NEWEST,
             exp_type=kind,
             exp=expression,
-            order=client.settings.subscription.fifo,
+            order=settings.consume_message_orderly,
             attempt_id=request.attempt_id or None,
         )
         reply = await self._pop(broker, call, request)
         if reply.code == ResponseCode.POLLING_FULL:
             raise ProxyRefusal(StatusCode.TOO_MANY_REQUESTS, "too many receives wait at the broker")
-        if reply.code != ResponseCode.SUCCESS:
-            return ()
-        tags = parse_tags(expression) if kind == TAG else None
-        return await self._wanted(list(deliveries(reply, broker)), tags, client, topic, group)
+        if reply.code == ResponseCode.SUCCESS:
+            unsent += deliveries(reply, broker)
+            await self._leave_out(unsent, tags, settings.retry_max_times + 1, topic, group)
 
     async def _pop(
         self, broker: str, call: Pop, request: service.ReceiveMessageRequest
@@ -155,9 +168,16 @@ class ReceivingHandler:
         if unsent:
             receipts = [delivery.receipt for delivery in unsent]
             topic, group = request.message_queue.topic.name, request.group.name
-            self._cluster.session.background.start(
+            task = self._cluster.session.background.start(
                 self._settling.release(receipts, topic, group), f"release of {topic}"
             )
+            self._releases.add(task)
+            task.add_done_callback(self._releases.discard)
+
+    async def close(self) -> None:
+        """Wait for releases under way: messages could be invisible for 12 hours otherwise."""
+        if self._releases:
+            await asyncio.wait(self._releases, timeout=CLOSE_S)
 
     async def _broker(self, topic: str, name: str) -> str:
         """The broker that a request names, or any of the topic's when that one is not known."""
@@ -166,36 +186,53 @@ class ReceivingHandler:
             raise ProxyRefusal(StatusCode.FORBIDDEN, f"topic {topic} has no queue that may be read")
         return name if name in brokers else min(brokers)
 
-    async def _wanted(
+    async def _leave_out(
         self,
-        found: Sequence[Delivery],
+        found: list[Delivery],
         tags: frozenset[str] | None,
-        client: ProxyClient,
+        tries_max: int,
         topic: str,
         group: str,
-    ) -> Sequence[Delivery]:
-        """The messages that the client gets; others are acknowledged, or dead letters."""
-        wanted = []
-        attempts_max = client.settings.backoff_policy.max_attempts
+    ) -> None:
+        """Acknowledge messages of other tags; those over the limit of tries are dead letters."""
+        wanted, left_out = [], []
         for delivery in found:
-            if tags is not None and delivery.message.tag not in tags:
-                await self._settling.drop(delivery.receipt, topic, group)
-            elif attempts_max and delivery.message.reconsume_times >= attempts_max:
-                await self._settling.bury(delivery.receipt, delivery.message, topic, group)
+            message = delivery.message
+            if tags and message.tag not in tags:
+                left_out.append(self._settling.drop(delivery.receipt, topic, group))
+            elif 0 < tries_max <= message.reconsume_times:
+                left_out.append(
+                    self._settling.move_to_dead_letters(delivery.receipt, message, topic, group)
+                )
             else:
                 wanted.append(delivery)
-        return wanted
+        found[:] = wanted
+        await asyncio.gather(*left_out)
 
     def _outgoing(
         self, delivery: Delivery, request: service.ReceiveMessageRequest, caller: Caller
     ) -> pb.Message:
         stored, topic = delivery.message, request.message_queue.topic.name
-        key = ReceiptKey(caller.client_id, request.group.name, delivery.receipt.text())
+        key = receipt_key(delivery, request, caller)
         if request.auto_renew:
             self._renewals.add(key, delivery.receipt, topic, stored.reconsume_times)
         message = to_protobuf(stored, stored.body, stored.sys_flag, topic)
         message.system_properties.receipt_handle = key.handle
         return message
+
+
+def receipt_key(
+    delivery: Delivery, request: service.ReceiveMessageRequest, caller: Caller
+) -> ReceiptKey:
+    """The key by which the receipt of a delivery is renewed."""
+    return ReceiptKey(caller.client_id, request.group.name, delivery.receipt.text())
+
+
+def _tags(expression: str) -> frozenset[str] | None:
+    try:
+        return parse_tags(expression)
+    except UsageError as error:
+        raise ProxyRefusal(StatusCode.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
 
 
 def deliveries(reply: PopReply, broker: str) -> Iterator[Delivery]:

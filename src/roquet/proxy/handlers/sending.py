@@ -3,18 +3,21 @@
 from typing import Final
 
 from roquet.client.sending.outgoing import OutgoingBatch
+from roquet.client.sending.prepare import PreparedMessage
+from roquet.model.errors import RoquetError
 from roquet.model.results import SendReceipt, SendStatus
 from roquet.net.clock import Clock
+from roquet.proxy.answers import common_status, status_of
 from roquet.proxy.caller import Caller
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.config import ProxyConfig
-from roquet.proxy.messages import prepared, to_properties
+from roquet.proxy.messages import prepare, to_properties
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.transaction_id import TransactionId
 from roquet.rules.proxy import validation
 from roquet.rules.proxy.message_type import MessageType, check_type, message_type
-from roquet.rules.proxy.status import ProxyRefusal, StatusCode, common_code
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.wire.calls.timer import Recall
 from roquet.wire.receipt_handle import decode_recall_handle
 from roquet.wire.records.message_id import parse_offset_message_id
@@ -43,20 +46,23 @@ class SendingHandler:
     async def send(
         self, request: service.SendMessageRequest, caller: Caller
     ) -> service.SendMessageResponse:
-        """Store messages of one topic, each with its own result."""
+        """Store messages of one topic, each with its own result; none if one of them is illegal."""
         topics = {message.topic.name for message in request.messages}
         if len(topics) != 1:
             text = "a request has at least one message, and all have one topic"
             raise ProxyRefusal(StatusCode.MESSAGE_CORRUPTED, text)
         topic = validation.check_topic(topics.pop())
-        entries = [await self._send(message, topic, caller) for message in request.messages]
-        code = common_code(StatusCode(entry.status.code) for entry in entries)
-        status = pb.Status(code=code.name, message=code.name)
+        limit_ms = SEND_TIMEOUT_MS if caller.left_ms is None else caller.left_ms
+        deadline_ms = self._cluster.delivery.deadline_ms(limit_ms)
+        ready = [await self._prepare(message, topic, caller) for message in request.messages]
+        entries = [await self._store(*it, deadline_ms) for it in ready]
+        status = common_status([entry.status for entry in entries])
         return service.SendMessageResponse(status=status, entries=entries)
 
-    async def _send(
+    async def _prepare(
         self, message: pb.Message, topic: str, caller: Caller
-    ) -> service.SendResultEntry:
+    ) -> tuple[PreparedMessage, bool]:
+        """The message to send, and whether it is a half message."""
         validation.check_body(len(message.body))
         now_ms = self._clock.now_ms()
         properties = to_properties(message, topic, caller, now_ms)
@@ -67,12 +73,16 @@ class SendingHandler:
         is_half = kind is MessageType.TRANSACTION
         if is_half:
             self._cluster.ask_about(topic)
-        outgoing = prepared(message, topic, properties, now_ms)
-        limit_ms = SEND_TIMEOUT_MS if caller.left_ms is None else caller.left_ms
+        return prepare(message, topic, properties, now_ms), is_half
+
+    async def _store(
+        self, message: PreparedMessage, is_half: bool, deadline_ms: int
+    ) -> service.SendResultEntry:
         sender = self._cluster.sender(transactional=is_half)
-        (receipt,) = await sender.send(
-            OutgoingBatch((outgoing,), outgoing), sender.deadline_ms(limit_ms)
-        )
+        try:
+            (receipt,) = await sender.send(OutgoingBatch((message,), message), deadline_ms)
+        except RoquetError as error:  # others of the request may be stored
+            return service.SendResultEntry(status=status_of(error))
         return _entry(receipt, is_half=is_half)
 
     async def recall(

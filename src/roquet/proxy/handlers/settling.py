@@ -2,23 +2,27 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from roquet.client.reading.message import DEAD_LETTER
 from roquet.log_records import logger
 from roquet.model.errors import RoquetError
 from roquet.model.message import StoredMessage
-from roquet.proxy.answers import OK, status_of
+from roquet.proxy.answers import OK, common_status, status_of
 from roquet.proxy.caller import Caller
 from roquet.proxy.cluster import ProxiedCluster
-from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.receipts import Deliveries, Receipt, ReceiptKey, ReceiptRenewals
 from roquet.rules.proxy import renewal
-from roquet.rules.proxy.status import ProxyRefusal, StatusCode, common_code
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.rules.proxy.validation import check_group, check_invisible_ms, check_topic
 from roquet.wire.calls.send import SendBack
 
 log = logger(__name__)
+
+
+ENTRIES_MAX: Final = 1_024
+"""Acknowledgements of one request: clients ask for 32 messages at a time."""
 
 
 class SettlingHandler:
@@ -41,13 +45,15 @@ class SettlingHandler:
     ) -> service.AckMessageResponse:
         """Acknowledge messages, each with its own result."""
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
+        if len(request.entries) > ENTRIES_MAX:
+            text = f"{len(request.entries)} acknowledgements are over the limit of {ENTRIES_MAX}"
+            raise ProxyRefusal(StatusCode.BAD_REQUEST, text)
         if not request.entries:
             raise ProxyRefusal(StatusCode.BAD_REQUEST, "the request acknowledges no message")
         await self._cluster.find_route(topic)
         work = (self._ack(entry, topic, group, caller) for entry in request.entries)
         entries = await asyncio.gather(*work)
-        code = common_code(StatusCode(entry.status.code) for entry in entries)
-        status = pb.Status(code=code.name, message=code.name)
+        status = common_status([entry.status for entry in entries])
         return service.AckMessageResponse(status=status, entries=entries)
 
     async def _ack(
@@ -55,7 +61,7 @@ class SettlingHandler:
     ) -> service.AckMessageResultEntry:
         key = ReceiptKey(caller.client_id, group, entry.receipt_handle)
         try:
-            async with self._renewals.settling(key) as receipt:
+            async with self._renewals.settle(key) as receipt:
                 await self._deliveries.ack(receipt, topic, group)
             status = OK
         except RoquetError as error:
@@ -72,7 +78,7 @@ class SettlingHandler:
         invisible_ms = check_invisible_ms(request.invisible_duration.ToMilliseconds())
         await self._cluster.find_route(topic)
         key = ReceiptKey(caller.client_id, group, request.receipt_handle)
-        async with self._renewals.settling(key) as receipt:
+        async with self._renewals.settle(key) as receipt:
             # Brokers take no time of 0 ms.
             changed = await self._deliveries.change(receipt, topic, group, max(invisible_ms, 1))
         return service.ChangeInvisibleDurationResponse(receipt_handle=changed.text())
@@ -84,21 +90,27 @@ class SettlingHandler:
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
         await self._cluster.find_route(topic)
         key = ReceiptKey(caller.client_id, group, request.receipt_handle)
-        async with self._renewals.settling(key) as receipt:
+        async with self._renewals.settle(key) as receipt:
             if receipt.position < 0:
                 text = "the receipt handle does not say where the message is stored"
                 raise ProxyRefusal(StatusCode.INVALID_RECEIPT_HANDLE, text)
-            await self._bury(receipt, request.message_id, topic, group)
+            await self._move_to_dead_letters(receipt, request.message_id, topic, group)
         return service.ForwardMessageToDeadLetterQueueResponse()
 
-    async def bury(self, receipt: Receipt, message: StoredMessage, topic: str, group: str) -> None:
+    async def move_to_dead_letters(
+        self, receipt: Receipt, message: StoredMessage, topic: str, group: str
+    ) -> None:
         """Move a message over its limit of tries to the dead letters; it comes again if not."""
         try:
-            await self._bury(receipt, message.message_id, topic, group)
+            await self._move_to_dead_letters(receipt, message.message_id, topic, group)
         except RoquetError as error:
-            log.warning("message %s of %s is not buried: %s", message.message_id, topic, error)
+            log.warning(
+                "message %s of %s is no dead letter yet: %s", message.message_id, topic, error
+            )
 
-    async def _bury(self, receipt: Receipt, message_id: str, topic: str, group: str) -> None:
+    async def _move_to_dead_letters(
+        self, receipt: Receipt, message_id: str, topic: str, group: str
+    ) -> None:
         call = SendBack(
             offset=receipt.position,
             group=group,

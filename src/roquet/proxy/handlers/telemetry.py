@@ -1,11 +1,12 @@
 """Telemetry: a client's settings, its heartbeats, and what the proxy tells it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from typing import Final
 
 from roquet.model.topic import SubscriptionGroup
+from roquet.proxy.answers import OK
 from roquet.proxy.caller import Caller
 from roquet.proxy.clients import ClientTable, Commands
 from roquet.proxy.cluster import ProxiedCluster
@@ -23,10 +24,13 @@ UNSERVED: Final = {
 
 TRIES_OF_PRODUCERS: Final = 3
 
+INT_MAX: Final = 2**31 - 1
+"""`retry_max_times` of groups that try for ever; one more is no 32-bit number."""
+
 
 def retry_policy(group: SubscriptionGroup) -> pb.RetryPolicy:
-    """When and how often a group's failed messages are tried again, as its clients are told."""
-    policy = pb.RetryPolicy(max_attempts=group.retry_max_times + 1)
+    """Retry policy of a group's failed messages, as its clients get it."""
+    policy = pb.RetryPolicy(max_attempts=min(group.retry_max_times + 1, INT_MAX))
     if (backoff := exponential_backoff(group.group_retry_policy)) is not None:
         policy.exponential_backoff.initial.FromMilliseconds(backoff.initial_ms)
         policy.exponential_backoff.max.FromMilliseconds(backoff.max_ms)
@@ -48,7 +52,7 @@ class TelemetryHandler:
 
     async def telemetry(
         self, requests: AsyncIterator[service.TelemetryCommand], caller: Caller
-    ) -> AsyncIterator[service.TelemetryCommand]:
+    ) -> AsyncGenerator[service.TelemetryCommand, None]:
         """Answer settings, and pass commands on to the client while the stream lasts.
 
         Raises ProxyRefusal for settings that cannot be taken.
@@ -59,11 +63,11 @@ class TelemetryHandler:
         try:
             while (command := await commands.get()) is not None:
                 yield command
+                commands.task_done()
             await reading  # raises what ended it
         finally:
             reading.cancel()
-            with suppress(asyncio.CancelledError, ProxyRefusal):
-                await reading
+            await asyncio.gather(reading, return_exceptions=True)
             if (client := self._clients.get(caller.client_id)) is not None:
                 self._clients.leave_stream(client, commands)
 
@@ -73,8 +77,8 @@ class TelemetryHandler:
         async for request in requests:
             if request.HasField("settings"):
                 merged = await self._take(request.settings, caller, commands)
-                status = pb.Status(code=pb.OK, message="OK")
-                commands.put_nowait(service.TelemetryCommand(status=status, settings=merged))
+                commands.put_nowait(service.TelemetryCommand(status=OK, settings=merged))
+                await commands.join()  # a client that reads no answers is not read from
 
     async def _take(self, settings: pb.Settings, caller: Caller, commands: Commands) -> pb.Settings:
         match settings.WhichOneof("pub_sub"):
@@ -137,7 +141,7 @@ class TelemetryHandler:
         self, request: service.HeartbeatRequest, caller: Caller
     ) -> service.HeartbeatResponse:
         """Note that a client is there; a consumer names its group."""
-        client = self._clients.heard(caller.client_id)
+        client = self._clients.note_heartbeat(caller.client_id)
         if client.settings.HasField("subscription"):
             validation.check_group(request.group.name)
         return service.HeartbeatResponse()

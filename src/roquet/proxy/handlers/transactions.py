@@ -37,16 +37,18 @@ class TransactionsHandler:
     async def end(
         self, request: service.EndTransactionRequest, _caller: Caller
     ) -> service.EndTransactionResponse:
-        """Commit a message or roll it back; an unspecified end leaves it to the broker to ask."""
+        """Commit a message or roll it back; without a resolution the broker asks later."""
         topic = check_topic(request.topic.name)
         half = decode_transaction_id(request.transaction_id)
+        if (resolution := ENDS.get(request.resolution)) is None:
+            return service.EndTransactionResponse()  # Apache's broker would give no answer
         await self._cluster.find_route(topic)
         call = EndTransaction(
             topic=topic,
             producer_group=topic,
             half_offset=half.half_offset,
             position=half.position,
-            commit_or_rollback=ENDS.get(request.resolution, 0),
+            commit_or_rollback=resolution,
             from_transaction_check=request.source == pb.SOURCE_SERVER_CHECK,
             msg_id=half.message_id,
             transaction_id=half.message_id,

@@ -147,9 +147,8 @@ def _check_text(text: str, what: str, code: StatusCode) -> None:
 
 
 def check_message_id(message_id: str) -> str:
-    """Return a message's id; raises ProxyRefusal for a blank one."""
-    if not message_id or message_id.isspace():
-        raise ProxyRefusal(StatusCode.ILLEGAL_MESSAGE_ID, "the message has no id")
+    """Return a message's id; raises ProxyRefusal for a blank or illegal one."""
+    _check_text(message_id, "the message's id", StatusCode.ILLEGAL_MESSAGE_ID)
     return message_id
 
 
@@ -192,7 +191,7 @@ def check_invisible_ms(invisible_ms: int, least_ms: int = 0) -> int:
 
 
 def check_batch(count: int) -> int:
-    """How many messages a receive gets at most; raises ProxyRefusal where it asks for none."""
+    """Return the most messages that a receive gets; raises ProxyRefusal where it asks for none."""
     if count < 1:
         text = f"batch_size {count}: a receive asks for at least 1"
         raise ProxyRefusal(StatusCode.BAD_REQUEST, text)
@@ -200,7 +199,7 @@ def check_batch(count: int) -> int:
 
 
 def polling_ms(asked_ms: int | None, left_ms: int | None, request_timeout_ms: int) -> int:
-    """How long a receive waits for messages, in ms.
+    """Time that a receive waits for messages, in ms.
 
     `asked_ms` is the request's own time, `left_ms` what is left until its deadline; None where
     there is none. Raises ProxyRefusal where the deadline is too near.
