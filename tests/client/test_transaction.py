@@ -295,6 +295,8 @@ async def test_a_transaction_may_be_one_call_with_a_function() -> None:
             await producer.send_in_transaction("t", b"4", local=lambda _: 1 // 0)  # type: ignore[arg-type,return-value]
         with pytest.raises(UsageError, match="local is a function, not NoneType"):
             await producer.send_in_transaction("t", b"5", local=None)  # type: ignore[call-overload]
+        with pytest.raises(UsageError, match="local is called with one argument, the transaction"):
+            await producer.send_in_transaction("t", b"5", local=lambda: None)  # type: ignore[arg-type,misc]
         assert bodies(running) == [b"1"]
 
 

@@ -200,6 +200,8 @@ async def test_a_producer_that_closes_answers_nothing_more() -> None:
 def test_a_check_is_a_function() -> None:
     with pytest.raises(UsageError, match="a check is a function, not str"):
         TransactionChecker("yes", "pg")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a check is called with one argument, the message"):
+        TransactionChecker(lambda: None, "pg")  # type: ignore[arg-type,misc]
 
 
 def test_what_is_said_is_a_state_or_nothing() -> None:

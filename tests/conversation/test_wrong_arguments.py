@@ -97,7 +97,7 @@ def wrong_calls(method: Callable[..., Any]) -> Iterator[tuple[str, Callable[[], 
         if victim in variadic:
             yield f"{wrong!r:.60}", partial(method, wrong)
         elif not (
-            (victim == "timeout_ms" and wrong is None) or (victim == "local" and callable(wrong))
+            (victim == "timeout_ms" and wrong is None) or (victim == "local" and wrong is Message)
         ):
             yield f"{victim}={wrong!r:.60}", partial(method, **{**needed, victim: wrong})
 

@@ -19,6 +19,8 @@ INT64_MAX: Final = 2**63 - 1
 
 def check_number(value: object, name: str, least: int = 0, most: int = INT64_MAX) -> int:
     """Return a whole number from `least` to `most`; UsageError for any other value."""
+    if type(value) is int and least <= value <= most:
+        return value
     if not isinstance(value, int) or isinstance(value, bool):
         raise UsageError(f"{name}: a whole number (int), not {value!r:.100}")
     if not least <= value <= most:

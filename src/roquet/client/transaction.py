@@ -16,6 +16,7 @@ from typing import Final, Self, TypeAlias, Unpack, overload
 
 import msgspec
 
+from roquet.client.arguments import check_function
 from roquet.client.config import ProducerConfig, Selector, config_or_default
 from roquet.client.connection.background import ErrorLogThrottle
 from roquet.client.producer import Producer
@@ -243,8 +244,7 @@ class TransactionProducer(Producer):
 
         A plain `def` is called in a thread. An exception rolls back and is raised here.
         """
-        if not callable(local):
-            raise UsageError(f"local is a function, not {type(local).__name__}")
+        check_function(local, "local", "the transaction")
         transaction = self.transaction(build_message(message, body, fields), timeout_ms=timeout_ms)
         async with transaction as tx:
             tx.state = to_transaction_state(await call_user_function(local, tx), tx.message_id)

@@ -8,13 +8,13 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
+from roquet.client.arguments import check_function
 from roquet.client.connection.background import ErrorLogThrottle
 from roquet.client.connection.threads import run_in_thread
 from roquet.client.reading.handler_pool import is_coroutine_function
 from roquet.client.tracing.tracer import Tracer
 from roquet.log_records import logger
 from roquet.model import properties as names
-from roquet.model.errors import UsageError
 from roquet.model.message import StoredMessage
 from roquet.net.router import Peer
 from roquet.rules.transaction import COMMIT, ROLL_BACK, UNKNOWN
@@ -61,9 +61,7 @@ class TransactionChecker:
     """Runs one producer's checks and answers the brokers."""
 
     def __init__(self, check: TransactionCheck, group: str) -> None:
-        if not callable(check):
-            raise UsageError(f"a check is a function, not {type(check).__name__}")
-        self._check = check
+        self._check = check_function(check, "a check", "the message")
         self._function = check if is_coroutine_function(cast("Any", check)) else self._call_counted
         self._group = group
         self.tracer: Tracer | None = None

@@ -118,11 +118,6 @@ async def test_a_plain_handler_runs_in_threads(handler: MessageHandler[ReceivedM
     assert isinstance(working(handler, Inbox()), ThreadPool)
 
 
-async def test_a_handler_must_be_callable() -> None:
-    with pytest.raises(UsageError, match="not int"):
-        working(5, Inbox())  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("handler", [fussy, fussy_async], ids=["threads", "coroutines"])
 async def test_outcomes_decide(
     handler: MessageHandler[ReceivedMessage], caplog: pytest.LogCaptureFixture
@@ -202,6 +197,14 @@ async def test_a_coroutine_by_mistake_is_no_success(caplog: pytest.LogCaptureFix
         await working(lambda message: quick(message), filled(owner, 1)).run()
     assert (owner.done, owner.failed) == ([], [b"0"])
     assert "make it an `async def`" in caplog.text
+
+
+async def test_a_coroutine_by_mistake_ends_the_run_before_the_messages_that_wait() -> None:
+    owner = RecordingOwner()
+    inbox = filled(owner, 1_000)
+    with pytest.raises(UsageError, match="make it an `async def`"):
+        await working(lambda message: quick(message), inbox).run()
+    assert len(inbox) > 900
 
 
 async def test_leaving_the_program_in_a_thread_is_a_failure_too() -> None:

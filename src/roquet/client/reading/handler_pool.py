@@ -28,7 +28,6 @@ from roquet.client.reading.handler_result import (
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import M, ReceivedMessage, retry_later, settle
 from roquet.log_records import logger
-from roquet.model.errors import UsageError
 
 log = logger(__name__)
 
@@ -119,7 +118,7 @@ class CoroutinePool(Generic[M]):
         self._inbox = inbox
         self._config = config
         self._slots = [WorkerSlot() for _ in range(config.concurrency)]
-        self._results = HandlerResults(inbox.fail)
+        self._results = HandlerResults(inbox.abort)
         self._context = copy_context()
 
     async def run(self) -> None:
@@ -222,7 +221,7 @@ class ThreadPool(Generic[M]):
         """Hung threads that have not been replaced."""
         self._back = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._results = HandlerResults(inbox.fail)
+        self._results = HandlerResults(inbox.abort)
         self._context = copy_context()
 
     async def run(self) -> None:
@@ -338,8 +337,6 @@ def create_pool(
     handler: MessageHandler[M], inbox: Inbox[M], config: ConsumerConfig
 ) -> HandlerPool[M]:
     """Create the pool for this kind of handler."""
-    if not callable(handler):
-        raise UsageError(f"a handler is a function, not {type(handler).__name__}")
     if is_coroutine_function(handler):
         return CoroutinePool(cast("AsyncMessageHandler[M]", handler), inbox, config)
     return ThreadPool(handler, inbox, config)

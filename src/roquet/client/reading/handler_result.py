@@ -31,11 +31,11 @@ ALREADY_SETTLED: Final = object()
 class HandlerResults:
     """Settles messages whose handlers returned something other than None.
 
-    `fail_reads` is called with an error that each message would meet, and ends the run.
+    `abort_reads` is called with an error that each message would meet, and ends the run.
     """
 
-    def __init__(self, fail_reads: Callable[[Exception], object] = repr) -> None:
-        self._fail_reads = fail_reads
+    def __init__(self, abort_reads: Callable[[Exception], object] = repr) -> None:
+        self._abort_reads = abort_reads
         self._is_said = False
 
     def settle(self, message: ReceivedMessage, result: object) -> None:
@@ -45,7 +45,7 @@ class HandlerResults:
                 result.close()
             error = UsageError("the handler returned a coroutine: make it an `async def`")
             fail_message(message, error)
-            self._fail_reads(error)
+            self._abort_reads(error)
         elif result is False:
             fail_message(
                 message, UsageError("the handler returned False: raise, or nack the message")

@@ -16,6 +16,7 @@ class Inbox(Generic[M]):
         self._waiting: deque[asyncio.Future[None]] = deque()
         self.is_closed = False
         self._fault: Exception | None = None
+        self._is_aborted = False
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -40,7 +41,9 @@ class Inbox(Generic[M]):
         return withdrawn
 
     def pop(self) -> M | None:
-        """Return the next message; None when there is none now."""
+        """Return the next message; None when there is none now, or reads are aborted."""
+        if self._is_aborted:
+            return None
         messages = self._messages
         while messages:
             message = messages.popleft()
@@ -75,6 +78,11 @@ class Inbox(Generic[M]):
         """Make current and later reads raise an error: no message can come."""
         self._fault = error
         self._wake(len(self._waiting))
+
+    def abort(self, error: Exception) -> None:
+        """Make reads raise an error before messages that wait, each of which would meet it."""
+        self._is_aborted = True
+        self.fail(error)
 
     def _wake(self, count: int) -> None:
         while count > 0 and self._waiting:

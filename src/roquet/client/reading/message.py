@@ -223,7 +223,6 @@ def settle(message: InboundMessage) -> None:
 
 def retry_later(message: InboundMessage, delay_ms: int | None = None) -> None:
     """Let the message come again after a pause; None leaves the pause to the owner."""
-    check_timeout(delay_ms, "delay_ms")
     if not message._is_settled:
         message._owner.retry(message, delay_ms)  # raises in another event loop
         message._is_settled = message.has_failed = True
@@ -261,6 +260,7 @@ class ReceivedMessage(InboundMessage):
 
     async def nack(self, delay_ms: int | None = None) -> None:
         """Let the message come again after a pause, which by default grows with each retry."""
+        check_timeout(delay_ms, "delay_ms")
         retry_later(self, delay_ms)
 
     async def dead_letter(self) -> None:

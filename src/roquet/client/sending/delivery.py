@@ -76,8 +76,10 @@ class MessageDelivery:
 
     def deadline_ms(self, timeout_ms: int | None = None) -> int:
         """The deadline of a send that begins now, on the monotonic clock."""
-        check_timeout(timeout_ms, least=1)
-        timeout_ms = self.config.send_timeout_ms if timeout_ms is None else timeout_ms
+        if timeout_ms is None:
+            timeout_ms = self.config.send_timeout_ms
+        else:
+            check_timeout(timeout_ms, least=1)
         return self.config.clock.monotonic_ms() + timeout_ms
 
     async def queues(self, topic: str, deadline_ms: int | None = None) -> Sequence[MessageQueue]:

@@ -122,12 +122,15 @@ def build_message(message: Message | str, body: bytes | None, fields: MessageFie
         )
     if body is None:
         raise UsageError("the body is missing: send(topic, body), or send(Message(...))")
-    for name in fields.keys() - _FIELDS:
-        raise UsageError(
-            f"{name}: a message has no such field{suggest(name, _FIELDS)}; "
-            f"it has {', '.join(sorted(_FIELDS))}"
-        )
-    return Message(message, body, **fields)
+    try:
+        return Message(message, body, **fields)
+    except TypeError:
+        for name in fields.keys() - _FIELDS:
+            raise UsageError(
+                f"{name}: a message has no such field{suggest(name, _FIELDS)}; "
+                f"it has {', '.join(sorted(_FIELDS))}"
+            ) from None
+        raise
 
 
 def check_messages(messages: object) -> None:
@@ -151,8 +154,8 @@ class MessagePreparer:
         self, message: Message, now_ms: int, selector: Selector | None = None
     ) -> PreparedMessage:
         """Check and encode a message; MessageIllegal or UsageError say what is wrong with it."""
-        if not _is_message(message):
-            raise _not_a_message(message)
+        if type(message) is not Message or type(message.topic) is not str:
+            _check_message(message)
         body, order_key = message.body, message.order_key
         topic, is_unbatchable = self._topics.get(message.topic) or self._check_topic(message.topic)
         if type(body) is not bytes or not 0 < len(body) <= self._body_size_max:
@@ -225,18 +228,12 @@ def _properties(message: Message, message_id: str, *, delayed: bool) -> str:
     return text
 
 
-def _is_message(message: object) -> bool:
-    return isinstance(message, Message) and is_text(message.topic)
-
-
-def _are_texts(keys: object) -> bool:
-    return isinstance(keys, Iterable) and all(map(is_text, keys))
-
-
-def _not_a_message(message: object) -> UsageError:
-    if isinstance(message, Message):
-        return UsageError(f"the topic name is a text, not {message.topic!r:.100}")
-    return UsageError(f"a message is a Message(topic, body), not {message!r:.100}")
+def _check_message(message: object) -> None:
+    """Raise UsageError unless this is a Message, of a subclass perhaps, whose topic is a text."""
+    if not isinstance(message, Message):
+        raise UsageError(f"a message is a Message(topic, body), not {message!r:.100}")
+    if not is_text(message.topic):
+        raise UsageError(f"the topic name is a text, not {message.topic!r:.100}")
 
 
 def _wrong_body(body: object, size_max: int) -> UsageError | MessageIllegal:
@@ -295,12 +292,14 @@ def _checked_order_key(key: str) -> str:
 
 
 def _join_keys(keys: Sequence[str]) -> str:
-    if not _are_texts(keys):
-        raise UsageError(f"keys are str, as ('A-17', 'A-18'), not {keys!r:.100}")
+    try:
+        joined = names.KEYS_SEPARATOR.join(keys)
+    except TypeError:
+        raise UsageError(f"keys are str, as ('A-17', 'A-18'), not {keys!r:.100}") from None
     for key in keys:
         if not key or names.KEYS_SEPARATOR in key:
             raise MessageIllegal(f"key {key!r} is empty or holds a blank: blanks separate keys")
-    return names.KEYS_SEPARATOR.join(keys)
+    return joined
 
 
 def _checked_tag(tag: str) -> str:
@@ -316,10 +315,10 @@ def _checked_tag(tag: str) -> str:
 
 
 def _user_properties(properties: Mapping[str, str]) -> str:
-    if not isinstance(properties, Mapping):
+    if type(properties) is not dict and not isinstance(properties, Mapping):
         raise UsageError(f"properties are a dict of str, not {properties!r:.100}")
     for name, value in properties.items():
-        if {type(name), type(value)} != {str}:
+        if type(name) is not str or type(value) is not str:
             raise UsageError(f"property names and values are str: {name!r} is {value!r:.100}")
         if name in names.RESERVED:
             raise MessageIllegal(f"property {name} belongs to the system: choose another name")

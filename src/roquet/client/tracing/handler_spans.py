@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 def in_spans(handler: MessageHandler[M], spans: "ClientSpans") -> MessageHandler[M]:
     """Wrap a handler, so that the span of its message is current while it runs."""
     call: Callable[[M], Any] = handler
-    if not callable(handler):
-        return handler  # the caller says so
     if is_coroutine_function(handler):
 
         async def awaited(message: M) -> object:
