@@ -29,6 +29,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "roquet controller --store file:controller",
             "roquet controller --store etcd:10.0.0.7:2379,10.0.0.8:2379",
         ),
+        "proxy": ("roquet proxy --namesrv ns1:9876",),
         "dashboard": (
             "roquet dashboard --profile prod --read-only",
             "roquet dashboard --login --audit-file audit.jsonl",
