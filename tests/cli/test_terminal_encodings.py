@@ -75,6 +75,7 @@ def run(monkeypatch: pytest.MonkeyPatch, encoding: str, words: Sequence[str]) ->
 READS: Sequence[Sequence[str]] = [
     ["consume", "t", "--count", "1"],
     ["consume", "t", "--count", "1", "--json"],
+    ["consume", "t", "--count", "1", "--format", HOSTILE + "{body}{tag}{properties}"],
     ["message", "find", "t"],
     ["message", "find", "t", "--json"],
     ["message", "find", "t", "--key", KEY],

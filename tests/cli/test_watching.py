@@ -64,8 +64,10 @@ async def test_json_is_the_lines_of_each_look_and_later_errors_are_lines_too(
     looks: Callable[..., Look], capsys: pytest.CaptureFixture[str]
 ) -> None:
     await watch(looks(ONE, ConnectFailed("nobody is there"), BAD), 5, as_json=True)
-    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    printed = capsys.readouterr()
+    shown = [json.loads(line) for line in printed.out.splitlines()]
     assert shown == [{"n": 1}, {"fault": "nobody is there"}, {"n": 2}]
+    assert printed.err.splitlines() == ["nobody is there", "broker-b is away"]
 
 
 async def test_an_error_of_the_first_look_ends_the_command(looks: Callable[..., Look]) -> None:

@@ -74,6 +74,7 @@ async def watch(look: Callable[[], Awaitable[Result]], seconds: float, *, as_jso
     if as_json:
         async for result in results:
             output.echo_json(result.json)
+            output.echo_errors((*result.notes, *result.faults))
     elif not console.is_terminal:
         async for result in results:
             for part in _picture(result):

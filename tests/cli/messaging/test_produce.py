@@ -96,6 +96,12 @@ def test_a_line_that_is_too_long_is_named_and_those_before_it_are_sent(namesrv: 
     assert sorted(stored(namesrv, "long", 3)) == ["four", "one", "two"]
 
 
+def test_lines_with_long_properties_are_not_too_long_together(namesrv: str) -> None:
+    long = f"x={'p' * 30_000}"
+    roquet("produce", "wide", "-q", "--property", long, "-n", namesrv, typed=TYPED)
+    assert sorted(stored(namesrv, "wide", 350)) == sorted(LINES)
+
+
 def test_a_message_that_is_sent_many_times_counts_those_that_were(
     namesrv: str, failing: list[Exception | None]
 ) -> None:

@@ -138,7 +138,7 @@ def test_a_secret_may_be_in_a_file_or_come_from_a_command(tmp_path: Path) -> Non
     shown = f"{sys.executable} -c \"print('from command')\""
     assert Profile(namesrv="h:1", secret_key_command=shown).secret() == "from command"
     assert PROD.secret() == "s3cret"
-    for command in (f"{sys.executable} -c 'exit(3)'", "no-such-command", "'"):
+    for command in (f"{sys.executable} -c 'exit(3)'", "no-such-command", "'", " "):
         with pytest.raises(ConfigError, match="secret_key_command: "):
             Profile(namesrv="h:1", secret_key_command=command).secret()
 
@@ -162,10 +162,26 @@ def test_a_secret_that_is_empty_is_an_error(tmp_path: Path) -> None:
     empty = Profile(namesrv="h:1", access_key="a", secret_key_file=str(tmp_path / "empty"))
     profiles.save(ProfileFile(profiles={"empty": empty}))
     with (
-        pytest.raises(ConfigError, match="profile empty: there is no secret key"),
+        pytest.raises(UsageError, match="the first line is empty"),
         profile_environment("empty", None),
     ):
         pass
+
+
+def test_a_secret_that_is_no_text_is_an_error_without_it(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"s3cr\xff\n")
+    own = {"namesrv": "h:1", "access_key": "a"}
+    binary = Profile(**own, secret_key_file=str(tmp_path / "binary"))
+    profiles.save(ProfileFile(profiles={"binary": binary, "nul": Profile(**own, secret_key="s\0")}))
+    before = dict(os.environ)
+    for name, error in (("binary", "no UTF-8"), ("nul", "ROCKETMQ_SECRET_KEY: its value")):
+        with (
+            pytest.raises((ConfigError, UsageError), match=error) as raised,
+            profile_environment(name, None),
+        ):
+            pass
+        assert "s3cr" not in str(raised.value).replace(str(tmp_path), "")
+    assert dict(os.environ) == before
 
 
 VARIABLES = [name for group in profiles.GROUPS for name in group.values()]

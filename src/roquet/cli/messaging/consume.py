@@ -148,7 +148,7 @@ def _show_raw(message: InboundMessage) -> None:
 
 
 def _show_formatted(line_format: MessageFormat, message: InboundMessage) -> None:
-    output.echo_raw(line_format.line(message))
+    output.write_line(line_format.line(message))
 
 
 def _show_json(message: InboundMessage) -> None:

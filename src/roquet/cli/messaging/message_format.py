@@ -57,14 +57,14 @@ class MessageFormat:
     def __init__(self, text: str) -> None:
         try:
             self._parts = [_part(*part) for part in Formatter().parse(text)]
-        except (ValueError, OverflowError) as error:
+        except (ValueError, OverflowError, MemoryError) as error:
             raise UsageError(f"--format {text!r}: {error}") from None
         if not any(part.read for part in self._parts):
             raise UsageError(f"--format {text!r} has no field, as '{{topic}} {{offset}} {{body}}'")
 
-    def line(self, message: "Stored") -> bytes:
+    def line(self, message: "Stored") -> str:
         """A message by this format, escaped as all untrusted text, without a line break."""
-        return "".join(part.literal + part.value(message) for part in self._parts).encode()
+        return "".join(part.literal + part.value(message) for part in self._parts)
 
 
 class _Part(NamedTuple):

@@ -133,8 +133,10 @@ async def _produce(
 
 def _fits_a_batch(batch: Sequence[NumberedMessage]) -> bool:
     """Whether these can be sent at once; else each alone, so that an error is one line's."""
-    lengths = [len(one.message.body) for one in batch]
-    return batch[0].message.delay is None and sum(lengths) <= BATCH_BYTES_MAX
+    first = batch[0].message
+    beside = len(f"{first.tag}{first.keys}{first.properties}")  # of each
+    size = sum(len(one.message.body) + beside for one in batch)
+    return first.delay is None and size <= BATCH_BYTES_MAX
 
 
 async def _send(

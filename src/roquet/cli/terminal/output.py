@@ -69,7 +69,8 @@ def _escape_lacking(error: UnicodeError) -> tuple[str, int]:
     return "".join(map(json_escape, error.object[error.start : error.end])), error.end
 
 
-def _write_line(line: str, *, err: bool = False) -> None:
+def write_line(line: str, *, err: bool = False) -> None:
+    """Print a line as it is: what is untrusted in it is escaped already."""
     # Not `typer.echo`, which writes UTF-8 where the stream is ASCII.
     stream = sys.stderr if err else sys.stdout
     stream.write(f"{line}\n")
@@ -78,7 +79,7 @@ def _write_line(line: str, *, err: bool = False) -> None:
 
 def echo(line: object = "", *, err: bool = False) -> None:
     """Print one line; line breaks are escaped, so that no message looks like roquet's output."""
-    _write_line(printable(str(line)), err=err)
+    write_line(printable(str(line)), err=err)
 
 
 def echo_errors(lines: Iterable[str]) -> None:
@@ -90,7 +91,7 @@ def echo_errors(lines: Iterable[str]) -> None:
 def echo_lines(text: str, *, indent: str = "") -> None:
     """Print several lines; `indent` marks untrusted ones."""
     for line in text.replace("\r\n", "\n").split("\n"):
-        _write_line(indent + printable(line, keep="\t"))
+        write_line(indent + printable(line, keep="\t"))
 
 
 def echo_raw(data: bytes) -> None:
@@ -106,7 +107,7 @@ def rewrite_line(line: str) -> None:
 def echo_json(values: Iterable[Any]) -> None:
     """Print each value as one line of JSON."""
     for value in values:
-        _write_line(json_text(value))
+        write_line(json_text(value))
 
 
 def json_text(value: Any, *, pretty: bool = False) -> str:

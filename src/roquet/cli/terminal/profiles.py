@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 import typer
 
+from roquet.cli.terminal.arguments import secret_line
 from roquet.client.config import NAMESRV_VARIABLE
 from roquet.client.connection import security
 from roquet.model.errors import CallTimeout, ConfigError, ConnectFailed, UsageError
@@ -67,14 +68,15 @@ class Profile(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_f
     """The secret is the first line that the command prints."""
 
     def secret(self) -> str | None:
-        """The secret key, wherever it is kept. Raises ConfigError, or OSError for its file."""
+        """The secret key, wherever it is kept.
+
+        Raises ConfigError or UsageError, or OSError for its file.
+        """
         if self.secret_key_file is not None:
-            text = Path(self.secret_key_file).read_text("utf-8")
-        elif self.secret_key_command is not None:
-            text = _printed(self.secret_key_command)
-        else:
-            return self.secret_key
-        return text.partition("\n")[0].strip()
+            return secret_line(Path(self.secret_key_file))
+        if self.secret_key_command is not None:
+            return _printed(self.secret_key_command).partition("\n")[0].strip()
+        return self.secret_key
 
 
 class ProfileFile(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -160,8 +162,8 @@ def profile_environment(
     """
     before = dict(os.environ)
     choice = choose(option, namesrv, before)
-    _set_variables({**choice.environ, **_secret(choice, may_run=may_run)})
     try:
+        _set_variables({**choice.environ, **_secret(choice, may_run=may_run)})
         yield
     except (ConnectFailed, CallTimeout) as error:
         raise type(error)(f"{error}{_origin(choice, namesrv)}") from error
@@ -173,7 +175,10 @@ def _set_variables(environ: Mapping[str, str]) -> None:
     for variable in (name for group in GROUPS for name in group.values()):
         os.environ.pop(variable, None)
         if variable in environ:
-            os.environ[variable] = environ[variable]
+            try:
+                os.environ[variable] = environ[variable]
+            except ValueError:  # NUL, or what the encoding of this machine lacks
+                raise ConfigError(f"{variable}: its value has characters it cannot have") from None
 
 
 def _secret(choice: Choice, *, may_run: bool) -> dict[str, str]:
@@ -209,4 +214,6 @@ def _printed(command: str) -> str:
         )  # fmt: skip
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise ConfigError(f"secret_key_command: {error}") from None
+    except IndexError:
+        raise ConfigError("secret_key_command: it is blank") from None
     return ended.stdout
