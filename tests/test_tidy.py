@@ -81,7 +81,7 @@ LINES_MAX = {
     "controller": 2_838,
     "dashboard": 6_923,
     "lab": 3_111,
-    "lake": 10_430,
+    "lake": 10_483,
     "metrics": 938,
     "model": 1_675,
     "namesrv": 1_186,
@@ -90,12 +90,12 @@ LINES_MAX = {
     "pictures": 607,
     "proxy": 2_126,
     "rules": 8_468,
-    "spark": 12_047,
+    "spark": 12_069,
     "store": 10_800,
     "testing": 1_474,
     "wire": 9_655,
-    "all of src": 130_313,
-    "tests": 160_517,
+    "all of src": 130_388,
+    "tests": 160_581,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""
@@ -240,6 +240,7 @@ MAY_USE_PRIVATE_NAMES = {
     # Of other libraries, which have no public name for it.
     "src/roquet/model/config_check.py": {"_is_protocol"},
     "src/roquet/observe/stacks.py": {"_current_frames"},
+    "src/roquet/lake/columns/body_schemas.py": {"_read_py"},
     "src/roquet/lake/kinds/iceberg/catalog.py": {"_client", "_get_hive_table"},
     "src/roquet/lake/kinds/iceberg/commits.py": {"_clean_all_uncommitted", "_snapshot_producers"},
     "src/roquet/testing/clock.py": {"_run"},
