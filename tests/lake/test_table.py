@@ -10,6 +10,7 @@ from tests.lake.conftest import TableKind, commit_rows
 
 from roquet.lake import table as tables
 from roquet.lake.columns.body_columns import BodyField
+from roquet.lake.columns.body_schemas import BodySchema
 from roquet.lake.columns.body_types import FIELD_TYPES
 from roquet.lake.columns.partition_scheme import PartitionScheme
 from roquet.lake.files.disk import Disk
@@ -198,7 +199,7 @@ def test_small_files_are_merged_without_a_change_of_rows_or_offsets(kind: TableK
 def test_a_table_may_be_divided_by_hours(kind: TableKind) -> None:
     hourly = msgspec.structs.replace(kind.wanted, partition_by="hour")
     with kind.open(wanted=hourly) as table:
-        assert table.identity.format == tables.FORMAT, "older Roquets refuse it"
+        assert table.identity.format == 2, "the first Roquets refuse it"
         commit_rows(table, {kind.queues[0]: 80}, kind.batch(range(80)))
         files = {(file.day, file.within): file.rows for file in table.files()}
         assert files == {
@@ -311,6 +312,17 @@ def test_whenever_the_world_ends_each_message_is_there_once(
         # The merged files of the others are named by their older commits.
         assert len(kind.on_disk()) == 5, steps
     pytest.fail("it never comes to its end")
+
+
+@pytest.mark.parametrize(
+    ("body_format", "version"), [("", 1), ("json", 2), ("avro", 3), ("protobuf", 3)]
+)
+def test_a_table_has_the_lowest_format_that_says_all(body_format: str, version: int) -> None:
+    source = BodySchema(format=body_format, text="") if version == 3 else None
+    wanted = ArchiveIdentity(
+        topic="orders", columns=(), body_format=body_format, body_source=source
+    )
+    assert tables.agree_identity(wanted, None, "here").format == version
 
 
 def test_a_newer_format_is_not_touched() -> None:

@@ -34,11 +34,12 @@ from roquet.lake.queue_offsets import (
 )
 from roquet.model.errors import ConfigError, RoquetError
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Newest version of an archive's own data: identity, commits and offsets. Newer ones are refused.
 
-Version 2 has partitions other than days, and body columns. A table without them has version 1, for
-older Roquets."""
+Version 2 has partitions other than days, and columns of JSON bodies; tables of the latest state
+begin with it. Version 3 has columns of other bodies, and body columns of tables of the latest
+state. A table has the lowest version that has all of it, for older Roquets."""
 
 
 class TableConflict(RoquetError):
@@ -368,6 +369,12 @@ def _check_bodies(wanted: ArchiveIdentity, existing: ArchiveIdentity, where: obj
         )
 
 
+def _lowest_format(scheme: PartitionScheme, body_format: str) -> int:
+    if body_format not in ("", JSON):
+        return 3
+    return 1 if scheme == DAILY and not body_format else 2
+
+
 def _new_identity(wanted: ArchiveIdentity) -> ArchiveIdentity:
     """The identity of a new table, its choices checked and spelled in one way."""
     columns = archive_columns(wanted.columns)
@@ -376,7 +383,7 @@ def _new_identity(wanted: ArchiveIdentity) -> ArchiveIdentity:
     return msgspec.structs.replace(
         wanted,
         columns=columns,
-        format=1 if scheme == DAILY and not wanted.body_format else FORMAT,
+        format=_lowest_format(scheme, wanted.body_format),
         partition_by="" if scheme == DAILY else str(scheme),
         sort_by=parse_sort(wanted.sort_by, columns),
         infer_body=wanted.infer_body and bool(wanted.body_format),

@@ -1,5 +1,6 @@
 """Avro and Protobuf bodies become columns by the schema of whoever writes them."""
 
+import base64
 import io
 import json
 from datetime import UTC, date, datetime
@@ -21,6 +22,7 @@ fastavro = pytest.importorskip("fastavro", reason="pip install 'roquet[avro]'")
 descriptor_pb2 = pytest.importorskip(
     "google.protobuf.descriptor_pb2", reason="pip install 'roquet[protobuf]'"
 )
+any_pb2 = pytest.importorskip("google.protobuf.any_pb2")
 
 BUYER = {"type": "record", "name": "Buyer", "fields": [{"name": "name", "type": "string"}]}
 ORDER: dict[str, Any] = {
@@ -96,6 +98,25 @@ def test_a_bad_avro_body_has_its_reason_and_stops_nothing(body: bytes | None, re
     assert good["id"] == 2**40
 
 
+@pytest.mark.parametrize(
+    "items", ["null", {"type": "record", "name": "E", "fields": [{"name": "n", "type": "null"}]}]
+)
+def test_arrays_of_items_without_bytes_are_refused(items: Any) -> None:
+    field = {"name": "all", "type": {"type": "array", "items": items}}
+    text = json.dumps({"type": "record", "name": "R", "fields": [field]})
+    with pytest.raises(ConfigError, match="an array of empty items has no bound"):
+        columns_of(BodySchema(format=AVRO, text=text))
+
+
+def test_a_body_deeper_than_any_stack_stops_nothing() -> None:
+    fields = [{"name": "next", "type": ["null", "Item"]}, {"name": "x", "type": "int"}]
+    items = {"type": "record", "name": "Item", "namespace": "shop", "fields": fields}
+    schema = BodySchema(format=AVRO, text=json.dumps(items))
+    deep, good = parsed(schema, b"\2" * 500_000, b"\2\0\4\6")
+    assert "RecursionError" in deep[BODY_ERROR]
+    assert (good["x"], good["next"]["x"], good[BODY_ERROR]) == (3, 2, None)
+
+
 def order_descriptors() -> Any:
     """What protoc makes of a message with fields of several kinds."""
     kinds = descriptor_pb2.FieldDescriptorProto
@@ -167,6 +188,22 @@ def test_a_bad_protobuf_body_has_its_reason_and_stops_nothing(protobuf: BodySche
     assert bad["id"] is None
     assert beyond[BODY_ERROR] is not None, "an unsigned number beyond bigint"
     assert (empty["id"], empty["tags"], empty["buyer"], empty[BODY_ERROR]) == (0, [], None, None)
+
+
+def test_an_any_of_an_unknown_type_stops_nothing() -> None:
+    files = descriptor_pb2.FileDescriptorSet()
+    any_pb2.DESCRIPTOR.CopyToProto(files.file.add())
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = files.file.add(name="n.proto", syntax="proto3", dependency=[files.file[0].name])
+    file.message_type.add(name="Note").field.add(
+        name="about", number=1, type=kinds.TYPE_MESSAGE, label=1, type_name=".google.protobuf.Any"
+    )
+    text = base64.b64encode(files.SerializeToString()).decode()
+    body = any_pb2.Any(type_url="x/shop.Unknown", value=b"x").SerializeToString()
+    schema = BodySchema(format=PROTOBUF, text=text, message_type="Note")
+    bad, good = parsed(schema, bytes((0x0A, len(body))) + body, b"")
+    assert "Can not find message descriptor" in bad[BODY_ERROR]
+    assert (good["about"], good[BODY_ERROR]) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from roquet.model.errors import (
 from roquet.model.names import AUTO_CREATE_TOPIC
 from roquet.model.queue import MessageQueue
 from roquet.rules.send_retry import LESS_DURABLE, OTHER_BROKER, STALE_QUEUE, TRANSIENT
-from roquet.spark.sink.delivery import UNKNOWN_QUEUE_TRIES, RequestDelivery
+from roquet.spark.sink.delivery import UNKNOWN_QUEUE_TRIES, RequestDelivery, is_slip
 from roquet.spark.sink.options import SinkOptions
 from roquet.spark.sink.send_requests import SendRequest
 from roquet.testing.clock import run, this_loop
@@ -270,15 +270,28 @@ def test_a_write_may_accept_rows_that_are_less_durable_than_promised(code: int) 
 
 def test_a_misspelt_topic_is_refused_with_the_nearest_name() -> None:
     net = FakeNetwork()
-    net.known, net.topics = False, {0: ["orders2", "TBW102"]}
-    with pytest.raises(UsageError, match=r"'orders' does not exist: .*; did you mean 'orders2'"):
+    net.known, net.topics = False, {0: ["order", "TBW102"]}
+    with pytest.raises(UsageError, match=r"'orders' does not exist: .*; did you mean 'order'"):
         sending(net, [request()])
     assert net.calls == []
 
 
-def test_a_topic_whose_only_broker_restarts_is_waited_for() -> None:
+@pytest.mark.parametrize(
+    ("name", "other", "is_one"),
+    [
+        ("orders", "oders", True), ("orders", "ordesr", True), ("orders", "Orders", True),
+        ("orders", "orderz", True), ("aab", "ab", True), ("orders-1", "orders-2", False),
+        ("orders", "orders2", False), ("orders-eu", "orders-us", False), ("orders", "paid", False),
+    ],
+)  # fmt: skip
+def test_a_slip_is_one_letter(name: str, other: str, is_one: bool) -> None:
+    assert is_slip(name, other) is is_slip(other, name) is is_one
+
+
+@pytest.mark.parametrize("others", [[], ["orders2", "orders-eu"]])
+def test_a_topic_whose_only_broker_restarts_is_waited_for(others: list[str]) -> None:
     net = FakeNetwork()
-    net.known, net.topics = False, {0: [], 20_000: ["orders"]}
+    net.known, net.topics = False, {0: others, 20_000: ["orders"]}
     assert sending(net, [request()]) == ["a"]
     net.known, net.topics = False, {0: []}
     with pytest.raises(UsageError, match="does not exist"):

@@ -114,7 +114,8 @@ def columns_of(schema: BodySchema, prefix: str = "") -> tuple[BodyField, ...]:
 def decoder_of(schema: BodySchema) -> Decode:
     """The decoder of bodies with this schema."""
     if schema.format == AVRO:
-        return partial(_decode_avro, _avro_schema(schema, {}))
+        parsed = _avro_schema(schema, {})
+        return partial(_decode_avro, parsed, _avro_reader(parsed))
     return partial(_decode_protobuf, _message_class(schema))
 
 
@@ -130,7 +131,53 @@ def _avro_schema(schema: BodySchema, named: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"no Avro schema: {type(error).__name__} {error}") from error
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise ConfigError("no Avro schema of a record: bodies are records with named fields")
+    for each in _inline_types(parsed):
+        if _is_a(each, "array") and _takes_no_bytes(each["items"], named):
+            raise ConfigError("no bodies of this Avro schema: an array of empty items has no bound")
     return parsed
+
+
+def _avro_reader(parsed: dict[str, Any]) -> Callable[..., Any]:
+    """The reader of bodies: for types within themselves the one in Python.
+
+    The compiled one goes as deep as a body says, and ends the process beyond its stack.
+    """
+    import fastavro
+    from fastavro import _read_py
+
+    records = (each for each in _inline_types(parsed) if _is_a(each, "record"))
+    # A type is named only behind its definition, or within: only the latter makes a circle.
+    is_recursive = any(each["name"] in [*_inline_types(each)] for each in records)
+    reader: Callable[..., Any] = (_read_py if is_recursive else fastavro).schemaless_reader
+    return reader
+
+
+def _inline_types(kind: Any) -> Iterator[Any]:
+    """An Avro type and all within it; types defined elsewhere are their names."""
+    yield kind
+    parts: list[Any] = []
+    if isinstance(kind, list):
+        parts = kind
+    elif isinstance(kind, dict):
+        parts = [each["type"] for each in kind.get("fields", ())]
+        parts += [kind[name] for name in ("items", "values") if name in kind]
+    for part in parts:
+        yield from _inline_types(part)
+
+
+def _is_a(kind: Any, name: str) -> bool:
+    return isinstance(kind, dict) and kind["type"] == name
+
+
+def _takes_no_bytes(kind: Any, named: Mapping[str, Any]) -> bool:
+    """Whether values of an Avro type are encoded as nothing."""
+    kind = named.get(kind, kind) if isinstance(kind, str) else kind
+    if _is_a(kind, "record"):
+        return all(
+            isinstance(each["type"], str | dict) and _takes_no_bytes(each["type"], named)
+            for each in kind["fields"]
+        )
+    return kind == "null" or _is_a(kind, "null") or (_is_a(kind, "fixed") and not kind["size"])
 
 
 def _avro_type(kind: Any, named: Mapping[str, Any], depth: int = 0) -> str:
@@ -160,12 +207,12 @@ def _struct(parts: list[tuple[str, str]]) -> str:
     return f"struct<{','.join(f'{name}:{kind}' for name, kind in parts)}>"
 
 
-def _decode_avro(schema: dict[str, Any], body: bytes) -> Mapping[str, Any]:
-    import fastavro
-
+def _decode_avro(
+    schema: dict[str, Any], read: Callable[..., Any], body: bytes
+) -> Mapping[str, Any]:
     stream = io.BytesIO(body)
     try:
-        record = fastavro.schemaless_reader(stream, schema, None)
+        record = read(stream, schema, None)
         values: Mapping[str, Any] = msgspec.to_builtins(record, builtin_types=(date, datetime))
     except Exception as error:  # of many classes, IndexError and EOFError among them
         raise ValueError(f"no Avro record of this schema: {type(error).__name__} {error}") from None
@@ -231,11 +278,9 @@ def _is_map(field: Any) -> bool:
 
 
 def _decode_protobuf(message_class: Any, body: bytes) -> Mapping[str, Any]:
-    from google.protobuf.message import DecodeError
-
     try:
         return _message_values(message_class.FromString(body))
-    except DecodeError as error:
+    except Exception as error:  # of many classes, TypeError for an Any of an unknown type
         raise ValueError(f"no Protobuf message of this type: {error}") from None
 
 

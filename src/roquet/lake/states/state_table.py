@@ -73,7 +73,7 @@ class StateIdentity(msgspec.Struct, frozen=True, kw_only=True):
     infer_body: bool = False
     body_prefix: str = ""
     """All four as in the identity of an archive."""
-    format: int = FORMAT
+    format: int = 2
 
     @property
     def archive_identity(self) -> ArchiveIdentity:
@@ -271,6 +271,7 @@ def agreed_settings(wanted: StateIdentity, existing: StateIdentity | None) -> St
             key=wanted.key or KEY,
             deletes=wanted.deletes or DELETES[0],
             buckets=wanted.buckets or BUCKETS,
+            format=3 if wanted.body_format else 2,
         )
         has_source = made.body_source is not None
         check_format(made.body_format, made.columns, has_source=has_source)

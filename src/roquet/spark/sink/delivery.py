@@ -9,6 +9,7 @@ promises, unless the write accepts that.
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -84,6 +85,24 @@ class DeliveredRequest(msgspec.Struct, frozen=True, gc=False):
     reply: SendReply
 
 
+def is_slip(name: str, other: str) -> bool:
+    """Whether names differ by one letter, by two that changed places, or by case.
+
+    `orders-1` and `orders-2`, `paid_eu` and `paid_us` are names of a family, and no slips.
+    """
+    name, other = name.lower(), other.lower()
+    start = _common_length(name, other)
+    end = _common_length(name[start:][::-1], other[start:][::-1])
+    left, right = name[start : len(name) - end], other[start : len(other) - end]
+    is_short = max(len(left), len(right)) <= 1 or (len(left) == 2 and left == right[::-1])
+    return is_short and not any(map(str.isdigit, left + right))
+
+
+def _common_length(left: str, right: str) -> int:
+    pairs = zip(left, right, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
 class RequestDelivery:
     """Sends the requests of one task."""
 
@@ -124,15 +143,17 @@ class RequestDelivery:
     async def _check_exists(self, topic: str, deadline_ms: int) -> None:
         """Raise UsageError, with the nearest name, for a topic that name servers do not know.
 
-        A topic whose brokers restart is unknown for a while, too: only with a name that is nearly
-        the same beside it, a misspelling by all appearances, the deadline is not waited for.
+        A topic whose brokers restart is unknown for a while, too: only with a name one slip away
+        from it, a misspelling by all appearances, the deadline is not waited for.
         """
         began_ms = self._clock.monotonic_ms()
         with suppress(ConnectFailed):  # `find_writable` waits for an answer
             while await self._routes.refresh(topic) is None:
-                hint = suggest(topic, await self._routes.known_topics())
+                known = await self._routes.known_topics()
+                slips = [name for name in known if is_slip(topic, name)]
+                hint = suggest(topic, slips or known)
                 now_ms = self._clock.monotonic_ms()
-                if now_ms >= deadline_ms or (hint and now_ms - began_ms >= UNKNOWN_TOPIC_MS):
+                if now_ms >= deadline_ms or (slips and now_ms - began_ms >= UNKNOWN_TOPIC_MS):
                     raise UsageError(
                         f"topic {topic!r} does not exist: create it by `roquet topic create`, or "
                         f"by its first row with option createTopic=true{hint}"
