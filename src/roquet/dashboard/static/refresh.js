@@ -20,8 +20,9 @@
       : field.tagName !== "BUTTON" && field.value !== field.defaultValue);
   const isInUse = (form) => form.contains(document.activeElement)
     || [...form.elements].some((field) => field.type !== "hidden" && field.willValidate && isChanged(field));
-  // The rows of a table stay while one of them asks before it deletes: another would take its place.
-  const hasQuestion = (node) => node.tagName === "TABLE" && node.querySelector("details.confirm[open]") !== null;
+  // Also the rows around such a form, or around a question before a deletion: another row would take its place.
+  const isKept = (node) => (node.tagName === "FORM" && isInUse(node)) || (node.tagName === "TABLE"
+    && (node.querySelector("details.confirm[open]") !== null || [...node.querySelectorAll("form")].some(isInUse)));
   const hasSelection = () => {
     const selection = getSelection();
     return !selection.isCollapsed && content.contains(selection.anchorNode);
@@ -71,7 +72,7 @@
   }
 
   htmx.registerExtension("refresh", {
-    htmx_before_morph_node: (node) => !(node.tagName === "FORM" && isInUse(node)) && !hasQuestion(node),
+    htmx_before_morph_node: (node) => !isKept(node),
     htmx_before_morph_attr: (node, { attrName }) => !(node.tagName === "DETAILS" && attrName === "open"),
   });
   // A search changes the list without a new page: the address follows it, and so do refreshes.
