@@ -1,8 +1,10 @@
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 from tests.dashboard.facts.test_dead_letters import give_up
 
+from roquet.admin import messages
 from roquet.admin.dead_letters import open_reader
 from roquet.client.pull import PullConsumer
 from roquet.dashboard.sampling import letter_tally
@@ -66,6 +68,14 @@ async def test_who_waits_for_another_count_gets_what_is_counted_so_far(
     tally = LetterTally()
     await give_up(running, 2)
     await tally.count(reader, "billing")
-    monkeypatch.setattr(letter_tally, "COUNT_TIMEOUT_S", 0.05)
-    async with tally._lock:
+
+    async def hang(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(messages, "queues", hang)
+    other = asyncio.create_task(tally.count(reader, "billing"))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(letter_tally, "COUNT_TIMEOUT_S", 0)
+    async with asyncio.timeout(2):
         assert (await tally.count(reader, "billing")).total() == 2
+    other.cancel()
