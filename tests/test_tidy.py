@@ -79,7 +79,7 @@ LINES_MAX = {
     "cli": 10_267,
     "client": 11_819,
     "controller": 2_838,
-    "dashboard": 6_923,
+    "dashboard": 6_918,
     "lab": 3_111,
     "lake": 10_430,
     "metrics": 938,
@@ -95,7 +95,7 @@ LINES_MAX = {
     "testing": 1_474,
     "wire": 9_655,
     "all of src": 130_313,
-    "tests": 160_517,
+    "tests": 160_616,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""
