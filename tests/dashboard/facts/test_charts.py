@@ -36,6 +36,12 @@ def test_what_is_not_known_leaves_a_gap_in_its_own_line() -> None:
     assert json.loads(drawn.points) == [[0, 1.25, None], [10, None, None], [20, 2, 3], [30, 4, 4]]
 
 
+def test_samples_of_one_second_are_told_apart() -> None:
+    drawn = chart([1_000, 1_400, 1_800], {"in": [1, 2, 3]}, unit="rate")
+    assert drawn is not None
+    assert json.loads(drawn.points) == [[0, 1], [0.4, 2], [0.8, 3]]
+
+
 def test_a_pause_of_the_sampler_leaves_a_gap() -> None:
     times = [*TIMES, NOON + 600_000, NOON + 610_000]
     drawn = chart(times, {"lag": [1] * 6}, unit="number")

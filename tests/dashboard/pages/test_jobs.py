@@ -65,4 +65,4 @@ async def test_the_lag_of_a_job_is_drawn_over_time() -> None:
         async with browse(dashboard) as browser:
             html = await browser.text("/jobs")
         assert "orders to lake/orders: lag" in html
-        assert 'data-points="[[0,4],[30,4]]"' in html
+        assert 'data-points="[[0.0,4],[30.0,4]]"' in html

@@ -105,7 +105,7 @@ def test_the_growth_of_a_count_begins_at_its_first_known_value() -> None:
 
 
 def totals(in_per_s: float | None) -> ClusterTotals:
-    return ClusterTotals(in_per_s=in_per_s, out_per_s=None, lag=4, dead_letters=1)
+    return ClusterTotals(in_per_s=in_per_s, out_per_s=None, lag=4)
 
 
 def test_totals_and_rates_of_topics_end_at_the_same_time() -> None:

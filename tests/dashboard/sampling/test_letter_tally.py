@@ -1,8 +1,10 @@
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 from tests.dashboard.facts.test_dead_letters import give_up
 
+from roquet.admin import messages
 from roquet.admin.dead_letters import open_reader
 from roquet.client.pull import PullConsumer
 from roquet.dashboard.sampling import letter_tally
@@ -44,12 +46,36 @@ async def test_what_is_not_counted_in_time_is_counted_the_next_time(
 
 def test_the_tallies_of_the_newest_groups_are_remembered() -> None:
     tallies = LetterTallies()
-    first = tallies.of("g0")
+    first = tallies.of("g0", None)
     for number in range(1, letter_tally.TALLIES_MAX):
-        tallies.of(f"g{number}")
-    assert tallies.of("g0") is first
-    second = tallies.of("g1")
-    tallies.of("another")
-    assert tallies.of("g0") is first
-    assert tallies.of("g2") is not None
-    assert tallies.of("g1") is second
+        tallies.of(f"g{number}", None)
+    assert tallies.of("g0", None) is first
+    second = tallies.of("g1", None)
+    tallies.of("another", None)
+    assert tallies.of("g0", None) is first
+    assert tallies.of("g2", None) is not None
+    assert tallies.of("g1", None) is second
+
+
+def test_no_user_gets_counts_of_letters_that_another_one_read() -> None:
+    tallies = LetterTallies()
+    assert tallies.of("billing", "root") is not tallies.of("billing", "bob")
+
+
+async def test_who_waits_for_another_count_gets_what_is_counted_so_far(
+    running: Cluster, reader: PullConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tally = LetterTally()
+    await give_up(running, 2)
+    await tally.count(reader, "billing")
+
+    async def hang(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(messages, "queues", hang)
+    other = asyncio.create_task(tally.count(reader, "billing"))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(letter_tally, "COUNT_TIMEOUT_S", 0)
+    async with asyncio.timeout(2):
+        assert (await tally.count(reader, "billing")).total() == 2
+    other.cancel()

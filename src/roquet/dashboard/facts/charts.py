@@ -110,7 +110,7 @@ def chart(
         start_ms=times[0],
         end_ms=times[-1],
         points=msgspec.json.encode(
-            [[(row[0] - times[0]) // 1000, *map(_short, row[1:])] for row in rows]
+            [[(row[0] - times[0]) / 1000, *map(_short, row[1:])] for row in rows]
         ).decode(),
     )
 

@@ -113,11 +113,13 @@ async def letters_of(
     group: str,
     tallies: LetterTallies,
     *,
+    user: str | None = None,
     before: Sequence[str] = (),
     limit: int = SHOWN,
 ) -> GroupLetters:
     """The newest letters of a group, or those before some places, as `next_page` has them.
 
+    `user` is whom the reader asks as; None where nobody logs in.
     Raises UsageError for a place that is none, NotFound for an unknown group.
     """
     topic = names.dlq_topic(group)
@@ -134,7 +136,7 @@ async def letters_of(
         dead_letters.newest(reader, group, limit + 1, ends),
         _retries_max(admin, group),
     )
-    counts = await tallies.of(group).count(reader, group)
+    counts = await tallies.of(group, user).count(reader, group)
     shown = letters[-limit:][::-1]
     first = {letter.queue: letter.message.queue_offset for letter in shown}  # the lowest is last
     next_page = [_place(queue, end) for queue, end in {**ends, **first}.items()]

@@ -75,10 +75,10 @@ async def show_group(request: Request) -> Response:
     """One page of the dead letters of a group, and counts of all by reason."""
     group = group_in_path(request)
     before = request.query_params.getlist(BEFORE_FIELD)[:QUEUES_MAX]
-    tallies = dashboard_of(request).letter_tallies
+    tallies, user = dashboard_of(request).letter_tallies, visitor_of(request).user
     async with open_letter_reader(request) as reader:
         found = await dead_letters.letters_of(
-            admin_of(request), reader, group, tallies, before=before
+            admin_of(request), reader, group, tallies, user=user, before=before
         )
     return page(
         request,

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from roquet.admin.brokers import BrokerStatus
+from roquet.admin.cluster_health import status_problems
 from roquet.admin.group_info import GroupInfo
 from roquet.dashboard.dashboard import Dashboard
 from roquet.dashboard.facts.charts import chart
@@ -29,9 +30,6 @@ from roquet.dashboard.sampling.sampler import ClusterSample, cluster_totals, kno
 from roquet.dashboard.visitor_rights import may_see_cluster
 from roquet.model.printable_text import quantity
 from roquet.wire.calls.route import GetClusterInfo
-
-DISK_FULL_FROM: Final = 0.85
-"""Share of a broker's disk in use; Apache's brokers delete files early from here on."""
 
 LISTED_MAX: Final = 30
 """Sentences that a page shows; more are counted."""
@@ -70,14 +68,11 @@ def _of_broker(broker: BrokerStatus) -> Iterator[Problem]:
     if broker.fault is not None:
         yield Problem(text=f"{name} does not answer: {broker.fault}", path=path)
         return
-    share = broker.number("commitLogDiskRatio")
-    if share is not None and share >= DISK_FULL_FROM:
-        yield Problem(text=f"{name}: {share:.0%} of its disk is in use", path=path)
+    for text in status_problems(broker):
+        yield Problem(text=text, path=path)
     if broker.set_aside:
         messages = quantity(broker.set_aside, "message")
         yield Problem(text=f"{name} has set aside {messages} that it cannot handle", path=path)
-    if broker.info.get("brokerActive") == "false":
-        yield Problem(text=f"{name} is not active: it serves nobody", path=path)
 
 
 def _of_group(group: GroupInfo) -> Iterator[Problem]:

@@ -134,7 +134,6 @@ class ClusterTotals(msgspec.Struct, frozen=True, kw_only=True):
     in_per_s: float | None
     out_per_s: float | None
     lag: float | None
-    dead_letters: float | None
 
 
 class ClusterHistory:
@@ -148,7 +147,6 @@ class ClusterHistory:
         self.outs: array[float] = array("d")
         """Messages out a second."""
         self.lags: array[float] = array("d")
-        self.letters: array[float] = array("d")
         self._topics: dict[str, array[float]] = {}
 
     def add(self, now_ms: int, totals: ClusterTotals, topics: Mapping[str, float | None]) -> None:
@@ -158,7 +156,6 @@ class ClusterHistory:
             (self.ins, totals.in_per_s),
             (self.outs, totals.out_per_s),
             (self.lags, totals.lag),
-            (self.letters, totals.dead_letters),
         ):
             values.append(UNKNOWN if value is None else value)
         for name in topics:
@@ -168,7 +165,7 @@ class ClusterHistory:
             rate = topics.get(name)
             rates.append(UNKNOWN if rate is None else rate)
         extra = expired(self.times)
-        for kept in (self.times, self.ins, self.outs, self.lags, self.letters):
+        for kept in (self.times, self.ins, self.outs, self.lags):
             del kept[:extra]
         for rates in self._topics.values():
             del rates[: max(len(rates) - len(self.times), 0)]

@@ -17,7 +17,7 @@ COUNT_TIMEOUT_S: Final = 3.0
 """Time in which the letters of a group are read for one page."""
 
 TALLIES_MAX: Final = 64
-"""Groups whose counts are kept."""
+"""Tallies that are kept."""
 
 
 class LetterKind(NamedTuple):
@@ -49,12 +49,11 @@ class LetterTally:
         Some are missing when there are more than can be read in `COUNT_TIMEOUT_S`; the next call
         goes on there.
         """
-        async with self._lock:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(COUNT_TIMEOUT_S):
-                    for queue in await messages.queues(reader, names.dlq_topic(group)):
-                        await self._count_queue(reader, group, queue)
-            return sum((one.counts for one in self._queues.values()), Counter[LetterKind]())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(COUNT_TIMEOUT_S), self._lock:
+                for queue in await messages.queues(reader, names.dlq_topic(group)):
+                    await self._count_queue(reader, group, queue)
+        return sum((one.counts for one in self._queues.values()), Counter[LetterKind]())
 
     async def _count_queue(self, reader: PullConsumer, group: str, queue: MessageQueue) -> None:
         begin, end = await reader.min_offset(queue), await reader.max_offset(queue)
@@ -67,15 +66,19 @@ class LetterTally:
 
 
 class LetterTallies:
-    """The tally of each group whose dead letters were looked at; of many the newest."""
+    """The tally of each group that a user looked at; of many the newest.
+
+    Each user has his own: brokers check that he may read the letters while they are counted.
+    """
 
     def __init__(self) -> None:
-        self._tallies: dict[str, LetterTally] = {}
+        self._tallies: dict[tuple[str, str | None], LetterTally] = {}
 
-    def of(self, group: str) -> LetterTally:
-        """The tally of a group; an empty one for the first time."""
-        tally = self._tallies.pop(group, None) or LetterTally()
-        self._tallies[group] = tally
+    def of(self, group: str, user: str | None) -> LetterTally:
+        """The tally of a group; an empty one for the first time. None: nobody logs in."""
+        key = (group, user)
+        tally = self._tallies.pop(key, None) or LetterTally()
+        self._tallies[key] = tally
         while len(self._tallies) > TALLIES_MAX:
             del self._tallies[next(iter(self._tallies))]
         return tally

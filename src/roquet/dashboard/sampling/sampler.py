@@ -322,14 +322,12 @@ class _Parts:
 
 
 def cluster_totals(sample: ClusterSample) -> ClusterTotals:
-    """Sums of a sample; lag and dead letters are None where parts of the cluster are missing."""
+    """Sums of a sample; the lag is None where parts of the cluster are missing."""
     brokers, groups = sample.brokers, sample.groups.values()
-    is_whole = not sample.problems
     return ClusterTotals(
         in_per_s=known_sum(rate_of(one.puts_per_s) for one in brokers) if brokers else None,
         out_per_s=known_sum(rate_of(one.gets_per_s) for one in brokers) if brokers else None,
-        lag=known_sum(group.lag for group in groups) if is_whole else None,
-        dead_letters=known_sum(group.dead_letters for group in groups) if is_whole else None,
+        lag=known_sum(group.lag for group in groups) if not sample.problems else None,
     )
 
 

@@ -44,10 +44,10 @@ if (theme) {
 }
 
 // A box in the head of a table that ticks all boxes of a name below it.
-document.querySelectorAll("input[data-choose]").forEach((all) => {
-  const boxes = [...all.form.querySelectorAll(`input[name="${all.dataset.choose}"]:not(:disabled)`)];
-  all.hidden = boxes.length < 2;
-  all.addEventListener("change", () => boxes.forEach((box) => { box.checked = all.checked; }));
+const boxesOf = (all) => [...all.form.querySelectorAll(`input[name="${all.dataset.choose}"]:not(:disabled)`)];
+document.addEventListener("change", (event) => {
+  const all = event.target;
+  if (all.dataset?.choose !== undefined) boxesOf(all).forEach((box) => { box.checked = all.checked; });
 });
 
 // The button of a deletion is enabled once the name was typed beside it.
@@ -55,7 +55,14 @@ function enableConfirmed(field) {
   const button = field.form?.querySelector("button[data-confirmed]");
   if (button) button.disabled = field.value !== field.dataset.confirm;
 }
-document.querySelectorAll("input[data-confirm]").forEach(enableConfirmed);
 document.addEventListener("input", (event) => {
   if (event.target.dataset?.confirm !== undefined) enableConfirmed(event.target);
 });
+
+// What pages have for those without this script; a refresh brings it back.
+function adapt() {
+  document.querySelectorAll("input[data-choose]").forEach((all) => { all.hidden = boxesOf(all).length < 2; });
+  document.querySelectorAll("input[data-confirm]").forEach(enableConfirmed);
+}
+adapt();
+document.addEventListener("dashboard:refreshed", adapt);

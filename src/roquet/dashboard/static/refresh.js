@@ -16,14 +16,19 @@
 
   const isChanged = (field) => (field.type === "checkbox" || field.type === "radio"
     ? field.checked !== field.defaultChecked
-    : field.options ? [...field.options].some((one) => one.selected !== one.defaultSelected) && field.selectedIndex > 0
-      : field.value !== field.defaultValue);
+    : field.options ? field.selectedIndex !== Math.max([...field.options].findIndex((one) => one.defaultSelected), 0)
+      : field.tagName !== "BUTTON" && field.value !== field.defaultValue);
   const isInUse = (form) => form.contains(document.activeElement)
     || [...form.elements].some((field) => field.type !== "hidden" && field.willValidate && isChanged(field));
+  // Also the rows around such a form, or around a question before a deletion: another row would take its place.
+  const isKept = (node) => (node.tagName === "FORM" && isInUse(node)) || (node.tagName === "TABLE"
+    && (node.querySelector("details.confirm[open]") !== null || [...node.querySelectorAll("form")].some(isInUse)));
   const hasSelection = () => {
     const selection = getSelection();
     return !selection.isCollapsed && content.contains(selection.anchorNode);
   };
+
+  const since = () => newest.toISOString().slice(11, 19);
 
   function say(text) {
     state.hidden = !text;
@@ -40,16 +45,19 @@
   }
 
   async function refresh() {
-    if (document.hidden || isAsking || hasSelection()) return;
+    if (document.hidden || isAsking) return;
+    if (hasSelection()) {
+      say(`Not refreshed while text is selected; what you see is of ${since()} UTC.`);
+      return;
+    }
     isAsking = true;
     const asked = address;
     try {
       const response = await newestPage();
       const text = await response.text();
-      const since = newest.toISOString().slice(11, 19);
-      const isPage = response.ok || response.status === 404 || response.status === 403;
+      const isPage = response.ok || [400, 403, 404].includes(response.status);
       if (!isPage) {
-        say(`The cluster does not answer; what you see is of ${since} UTC.`);
+        say(`The cluster does not answer; what you see is of ${since()} UTC.`);
       } else if (!response.redirected && asked === address && !hasSelection()) {
         await htmx.swap({ sourceElement: content, target: content, text, select: "#content", swap: "outerMorph" });
         newest = new Date();
@@ -57,14 +65,14 @@
         document.dispatchEvent(new CustomEvent("dashboard:refreshed"));
       }
     } catch {
-      say(`No connection to the dashboard; what you see is of ${newest.toISOString().slice(11, 19)} UTC. Trying again …`);
+      say(`No connection to the dashboard; what you see is of ${since()} UTC. Trying again …`);
     } finally {
       isAsking = false;
     }
   }
 
   htmx.registerExtension("refresh", {
-    htmx_before_morph_node: (node) => !(node.tagName === "FORM" && isInUse(node)),
+    htmx_before_morph_node: (node) => !isKept(node),
     htmx_before_morph_attr: (node, { attrName }) => !(node.tagName === "DETAILS" && attrName === "open"),
   });
   // A search changes the list without a new page: the address follows it, and so do refreshes.
