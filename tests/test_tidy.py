@@ -76,7 +76,7 @@ LINES_MAX = {
     "admin": 4_587,
     "arrow": 1_245,
     "broker": 23_881,
-    "cli": 10_285,
+    "cli": 10_291,
     "client": 11_828,
     "controller": 2_838,
     "dashboard": 6_918,
@@ -94,8 +94,8 @@ LINES_MAX = {
     "store": 10_800,
     "testing": 1_474,
     "wire": 9_655,
-    "all of src": 130_581,
-    "tests": 161_145,
+    "all of src": 130_587,
+    "tests": 161_175,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

@@ -12,9 +12,10 @@ import typer
 from roquet.cli.command_options import CommandOptions, argument, option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
 from roquet.cli.terminal import arguments, profiles
-from roquet.cli.terminal.arguments import DEV_NAMESRV, namesrv_addresses, secret_line
+from roquet.cli.terminal.arguments import DEV_NAMESRV, namesrv_addresses
 from roquet.cli.terminal.output import table
 from roquet.cli.terminal.profiles import Profile
+from roquet.cli.terminal.secret_input import secret_line
 from roquet.model.errors import UsageError
 
 app: Final = CommandGroup("profile", "Clusters by name: their addresses, TLS files and keys.")

@@ -8,10 +8,7 @@ shown.
 import asyncio
 import logging
 import os
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from getpass import getpass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -55,24 +52,6 @@ def namesrv_addresses(option: str | None) -> str:
         return ";".join(parse_addresses(text, name)) if text else DEV_NAMESRV
     except ConfigError as error:
         raise UsageError(str(error)) from None
-
-
-def secret_line(file: Path) -> str:
-    """A secret: the first line of a file; - is standard input.
-
-    Raises UsageError if it is empty or no UTF-8, or OSError.
-    """
-    try:
-        if str(file) != "-":
-            text = file.read_text("utf-8")
-        else:  # what is typed at a terminal is not shown
-            text = getpass("secret: ") if sys.stdin.isatty() else sys.stdin.readline()
-    except UnicodeDecodeError:
-        raise UsageError(f"{file}: the secret is no UTF-8") from None
-    secret = text.partition("\n")[0].rstrip("\r")
-    if not secret.strip():
-        raise UsageError(f"{file}: the first line is empty; it is to be the secret")
-    return secret
 
 
 def complete_profiles(incomplete: str) -> list[str]:

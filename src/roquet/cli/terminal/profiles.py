@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 import typer
 
-from roquet.cli.terminal.arguments import secret_line
+from roquet.cli.terminal.secret_input import secret_line
 from roquet.client.config import NAMESRV_VARIABLE
 from roquet.client.connection import security
 from roquet.model.errors import CallTimeout, ConfigError, ConnectFailed, UsageError

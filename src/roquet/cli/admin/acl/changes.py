@@ -13,8 +13,9 @@ from roquet.admin.client import AdminClient
 from roquet.cli.command_options import CommandOptions, argument, option
 from roquet.cli.operator_command import CommandGroup, Result, show_text
 from roquet.cli.terminal import arguments, output
-from roquet.cli.terminal.arguments import BROKERS, secret_line
+from roquet.cli.terminal.arguments import BROKERS
 from roquet.cli.terminal.output import table
+from roquet.cli.terminal.secret_input import secret_line
 from roquet.model.access import AccessDecision, Action, PolicyType, UserStatus, UserType
 from roquet.model.errors import CallError, RoquetError, UsageError
 from roquet.wire.call import Call, Reply
