@@ -75,7 +75,7 @@ LINES_MAX = {
     "access": 1_205,
     "admin": 4_587,
     "arrow": 1_245,
-    "broker": 23_881,
+    "broker": 23_883,
     "cli": 10_291,
     "client": 11_828,
     "controller": 2_838,
@@ -94,7 +94,7 @@ LINES_MAX = {
     "store": 10_800,
     "testing": 1_474,
     "wire": 9_655,
-    "all of src": 130_587,
+    "all of src": 130_589,
     "tests": 161_175,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the

@@ -88,15 +88,15 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     broker_name: Annotated[str, static(TEXT, "brokerName")] = "broker-a"
     """The name under which name servers know this broker; read from a file it is the host's."""
     cluster_name: Annotated[str, static(TEXT, "brokerClusterName")] = "DefaultCluster"
-    """The cluster that it belongs to."""
+    """The cluster that this broker belongs to."""
     host: Annotated[str, static(TEXT, "bindAddress")] = "0.0.0.0"
     """The interface to listen on."""
     port: Annotated[int, static(PORT_NUMBER, "listenPort")] = PORT
-    """0 takes any free one."""
+    """The port for clients; 0 takes any free one."""
     vip_port: Annotated[bool, static(SWITCH)] = True
-    """Whether the port two below answers as well, where clients older than 4.5.1 send to. When it
-    cannot be had that is one warning; port 0 has none, since only a known port can be counted
-    down from. Brokers side by side want ports three apart, as genuine ones do."""
+    """Whether the broker also listens on the port two below `port`, which clients older than 4.5.1
+    use. If that port is taken, a warning says so once; with port 0 there is none. Give brokers on
+    one machine ports at least three apart, as with Apache's."""
     advertise: Annotated[str | None, static(ADDRESS, "brokerIP1")] = None
     """HOST[:PORT] that clients are told; None finds a routable address of this machine."""
     broker_role: Annotated[BrokerRole, static(BROKER_ROLE, "brokerRole")] = BrokerRole.ASYNC_MASTER
@@ -106,17 +106,18 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     broker_id: Annotated[int, static(BROKER_ID, "brokerId")] = MASTER_ID
     """The id among the brokers of its name: 0 is the master, replicas have 1 and more."""
     name_servers: Annotated[tuple[str, ...], setting(ADDRESSES, "namesrvAddr")] = ()
-    """Whom it tells its topics, and asks where others' are; without any it serves alone."""
+    """Name servers at which the broker registers its topics; without any it serves alone."""
     store_dir: Annotated[Path | None, static(PATH, "storePathRootDir")] = None
-    """None keeps everything in memory."""
+    """The directory of messages and tables; None keeps everything in memory."""
     log_path: ClassVar[Annotated[None, static(PATH, "storePathCommitLog")]] = None
-    """Where the log has to be: below `store_dir`, or the broker does not start."""
+    """The directory of the commit log; it must be below `store_dir`."""
     sync_flush: Annotated[bool, setting(FLUSH_TYPE, "flushDiskType")] = False
     """Acknowledge only what is on the disk, and show consumers nothing else."""
     sync_flush_timeout: Annotated[int, setting(MILLIS, "syncFlushTimeout")] = 5_000
-    """A send that waits longer for the disk is told so: the message is stored all the same."""
+    """Longest time that a send waits for the disk; after it the answer says that the message is
+    stored but not flushed yet."""
     flush_interval: Annotated[int, setting(MILLIS, "flushIntervalCommitLog")] = 500
-    """How often the log is brought to the disk when nobody waits for it."""
+    """How often the log is flushed to the disk when no send waits for that."""
     auto_create_topic: Annotated[bool, setting(SWITCH, "autoCreateTopicEnable")] = True
     """Whether the first message to an unknown topic creates it."""
     auto_create_group: Annotated[bool, setting(SWITCH, "autoCreateSubscriptionGroup")] = True
@@ -128,7 +129,7 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     message_delay_levels: Annotated[tuple[int, ...], static(DELAY_LEVELS, "messageDelayLevel")] = (
         DEFAULT_LEVELS
     )
-    """How long each level waits: 1 is the first."""
+    """Delay of each level; level 1 is the first."""
     long_polling: Annotated[bool, setting(SWITCH, "longPollingEnable")] = True
     """Whether a pull waits for messages as long as its client says, or `short_polling` at most."""
     short_polling: Annotated[int, setting(MILLIS, "shortPollingTimeMills")] = 1_000
@@ -136,11 +137,11 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     notify_members: Annotated[bool, setting(SWITCH, "notifyConsumerIdsChangedEnable")] = True
     """Whether members of a group are told at once when another one comes or goes."""
     server_side_reset: Annotated[bool, setting(SWITCH, "useServerSideResetOffset")] = True
-    """Whether this broker moves a group's offsets itself; else it tells the members to."""
+    """Whether this broker resets a group's offsets itself; otherwise it tells the members to."""
     default_request_mode: Annotated[str, setting(REQUEST_MODE, "defaultMessageRequestMode")] = PULL
-    """Whether groups of which nobody said it pull or pop, when the broker divides their queues."""
+    """Whether a group pulls or pops by default, where the broker allocates its queues."""
     default_pop_share_queues: Annotated[int, setting(POP_SHARE, "defaultPopShareQueueNum")] = -1
-    """Of how many others a popping member works on the queues; 0 and less: all on everything."""
+    """Number of other members whose queues a popping member takes from, too; 0 and less: all."""
     retry_topic_v2: Annotated[bool | None, setting(SWITCH, "enableRetryTopicV2")] = None
     """Whether popped messages that failed wait in `%RETRY%GROUP+TOPIC`, which belongs to one group
     and topic, or in `%RETRY%GROUP_TOPIC`, the older name, which Apache's brokers use without
@@ -153,20 +154,20 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     trace_topic: Annotated[bool, static(SWITCH, "traceTopicEnable")] = False
     """Whether there is a topic for message traces."""
     store_reply_messages: Annotated[bool, setting(SWITCH, "storeReplyMessageEnable")] = True
-    """Whether answers to requests are kept, too, once they are pushed to who waits."""
+    """Whether replies to requests are stored as well, after they were pushed to the requester."""
     reject_transactions: Annotated[bool, setting(SWITCH, "rejectTransactionMessage")] = False
     """Whether half messages are refused."""
     transaction_timeout: Annotated[int, setting(MILLIS, "transactionTimeOut")] = 6_000
-    """A half message is not asked about before."""
+    """Age at which a half message without an end is first checked at its producer."""
     transaction_check_interval: Annotated[int, setting(MILLIS, "transactionCheckInterval")] = 30_000
-    """How often half messages without an end are asked about."""
+    """Period between two checks of half messages without an end."""
     transaction_check_max: Annotated[int, setting(COUNT, "transactionCheckMax")] = 15
     """Checks of one half message before it is given up."""
     transaction_op_interval: Annotated[int, setting(MILLIS, "transactionOpBatchInterval")] = 500
-    """How long an end may be noted in memory alone: a genuine broker that takes over after a kill
-    would ask about it again. Theirs is 3,000."""
+    """How long the end of a transaction may be recorded in memory alone: an Apache broker that
+    takes over after a kill would check it again. Apache's default is 3,000."""
     transaction_op_size: Annotated[int, setting(BYTES, "transactionOpMsgMaxSize")] = 4_096
-    """Bytes of such notes that are stored at once."""
+    """Bytes of recorded ends that are stored at once."""
     timer_max_delay: Annotated[int, setting(DELIVERY_DELAY, "timerMaxDelaySec")] = MAX_DELAY_MS
     """The farthest delivery time that a message may have."""
     recall_message: Annotated[bool, setting(SWITCH, "recallMessageEnable")] = False
@@ -177,7 +178,7 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     permission: Annotated[int, setting(PERMISSION, "brokerPermission")] = READ_WRITE
     """Permission of clients on this broker: 2 write, 4 read, 6 both, 0 nothing."""
     region: Annotated[str, setting(REGION, "regionId")] = "DefaultRegion"
-    """The name of the region that every answer to a send says, and every message sent alone."""
+    """Name of the region, in every answer to a send and in messages that are not batched."""
     trace_on: Annotated[bool, setting(SWITCH, "traceOn")] = True
     """Whether clients are told, in answers and by messages, that they may send traces."""
     read_internal_topics: Annotated[bool, setting(SWITCH)] = False
@@ -205,9 +206,9 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     register_interval: Annotated[int, setting(REGISTER_INTERVAL, "registerNameServerPeriod")] = (
         30_000
     )
-    """How often name servers are told everything again: 10 s to 60 s."""
+    """Period between two registrations at the name servers, 10 s to 60 s."""
     client_silence: Annotated[int, setting(MILLIS, "channelExpiredTimeout")] = 120_000
-    """A client that sends no heartbeat for so long is forgotten."""
+    """Time without a heartbeat after which a client is removed."""
     log_file_size: Annotated[
         int, static(BYTES, "mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
     ] = 1024 * 1024 * 1024
@@ -225,20 +226,20 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     delete_hour: Annotated[int, setting(HOUR, "deleteWhen")] = 4
     """The local hour of the day in which old files are deleted."""
     expire_ratio: Annotated[float, setting(RATIO, "diskMaxUsedSpaceRatio")] = 0.75
-    """With so much of the disk in use old files are deleted at any hour."""
+    """Share of the disk in use above which old files are deleted at any hour."""
     force_ratio: Annotated[float, setting(RATIO, "diskSpaceCleanForciblyRatio")] = 0.85
-    """With so much of it in use the oldest files are deleted, whatever their age, as far as all
-    groups have read them."""
+    """Share of the disk in use above which the oldest files are deleted, whatever their age, as far
+    as all groups have read them."""
     force_unread: Annotated[bool, setting(SWITCH, "cleanFileForciblyEnable")] = False
     """Whether files are deleted then whose messages a group has not read, or that wait: as Apache's
     broker does, which loses them. Without it they stay for `retention`, and at `refuse_ratio` no
     message is taken."""
     refuse_ratio: Annotated[float, setting(RATIO, "diskSpaceWarningLevelRatio")] = 0.90
-    """With so much of it in use no message is taken."""
+    """Share of the disk in use above which messages are refused."""
     free_min: Annotated[int | None, setting(BYTES)] = None
-    """Bytes that must stay free: judges the disk instead of the ratios."""
+    """Bytes that must stay free, instead of the ratios."""
     send_capacity: Annotated[int, setting(COUNT, "sendThreadPoolQueueCapacity")] = 10_000
-    """Sends that may wait for the disk; further ones are told that the broker is busy."""
+    """Sends that may wait for the disk; further ones are refused: the broker is busy."""
     pull_capacity: Annotated[int, setting(COUNT, "pullThreadPoolQueueCapacity")] = 100_000
     """Pulls and pops that may wait for messages: each costs about 4 KB."""
     ack_capacity: Annotated[int, setting(COUNT, "ackThreadPoolQueueCapacity")] = 100_000
@@ -254,7 +255,7 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     admin_capacity: Annotated[int, setting(COUNT, "adminBrokerThreadPoolQueueCapacity")] = 10_000
     """Everything else that may wait, for another client or a disk."""
     fast_failure: Annotated[bool, setting(SWITCH, "brokerFastFailureEnable")] = True
-    """Whether requests that waited too long behind others are told that the broker is busy."""
+    """Whether requests that waited too long behind others are refused: the broker is busy."""
     send_wait_max: Annotated[int, setting(MILLIS, "waitTimeMillsInSendQueue")] = 200
     """The time within which a send is looked at, or refused."""
     pull_wait_max: Annotated[int, setting(MILLIS, "waitTimeMillsInPullQueue")] = 5_000
@@ -268,16 +269,16 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     admin_wait_max: Annotated[int, setting(MILLIS, "waitTimeMillsInAdminBrokerQueue")] = 5_000
     """The time within which any other request is looked at, or refused."""
     tls_cert: Annotated[Path | None, static(PATH, "tls.server.certPath")] = None
-    """The certificate that clients are shown."""
+    """File with the certificate that clients are shown; with it the broker takes TLS."""
     tls_mode: Annotated[TlsMode | None, static(TLS_MODE, "tls.server.mode")] = None
     """Which connections are taken: `disabled` plain ones, `permissive` both on the same ports,
     `enforcing` those with TLS alone. None is `enforcing` with `tls_cert`, and else `disabled`."""
     tls_key: Annotated[Path | None, static(PATH, "tls.server.keyPath")] = None
-    """Its private key; None looks for it in the file of the certificate."""
+    """File with the private key of `tls_cert`; None: it is in the same file."""
     tls_key_password: Annotated[
         KeyPassword | None, static(KEY_PASSWORD, "tls.server.keyPassword")
     ] = None
-    """Password of that file."""
+    """Password of that key."""
     tls_client_ca: Annotated[Path | None, static(PATH, "tls.server.trustCertPath")] = None
     """Certificate authority of clients' certificates; None asks for none."""
     tls_client_auth: Annotated[ClientAuth, static(CLIENT_AUTH, "tls.server.need.client.auth")] = (
@@ -302,7 +303,7 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     """Whether their certificates must be for the address that is called; Apache's servers never
     check that."""
     tls_client_cert: Annotated[Path | None, static(PATH, "tls.client.certPath")] = None
-    """The certificate that they are shown; None shows `tls_cert`."""
+    """Certificate that this broker shows to those servers; None shows `tls_cert`."""
     tls_client_key: Annotated[Path | None, static(PATH, "tls.client.keyPath")] = None
     """The private key of `tls_client_cert`."""
     tls_client_key_password: Annotated[
@@ -326,10 +327,10 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     ha_master: Annotated[str | None, setting(STREAM_ADDRESS, "haMasterAddress")] = None
     """HOST:PORT from which a replica gets the log; None takes what name servers say."""
     ha_heartbeat_interval: Annotated[int, setting(MILLIS, "haSendHeartbeatInterval")] = 5_000
-    """How long master and replica are silent at most: then they send a heartbeat. Less than
+    """Longest silence between master and replica before a heartbeat is sent; less than
     `ha_housekeeping_interval`."""
     ha_housekeeping_interval: Annotated[int, setting(MILLIS, "haHousekeepingInterval")] = 20_000
-    """A peer that is silent for so long is taken for gone, and its connection closed."""
+    """Silence after which a master or replica counts as gone and its connection is closed."""
     ha_batch_size: Annotated[int, setting(BATCH_SIZE, "haTransferBatchSize")] = 32 * 1024
     """Bytes of the log in one frame to a replica, at most."""
     ha_gap_max: Annotated[int, setting(BYTES, "haMaxGapNotInSync")] = 256 * 1024 * 1024
@@ -350,7 +351,8 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     """Whether fewer than `in_sync_replicas` are enough while fewer are in sync, where roles may
     change; never fewer than `min_in_sync_replicas`."""
     slave_timeout: Annotated[int, setting(MILLIS, "slaveTimeout")] = 3_000
-    """A send that waits longer for replicas is told so: the message is stored all the same."""
+    """Longest time that a send waits for replicas; after it the answer says that the message is
+    stored, but not by as many."""
     slave_read_enable: Annotated[bool, setting(SWITCH, "slaveReadEnable")] = False
     """Whether consumers may read from replicas: a master sends those to one that are so far behind
     that their messages are on the disk alone (`memory_share`)."""
@@ -432,8 +434,8 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     initial_user: Annotated[Credentials | None, static(CREDENTIALS, "initAuthenticationUser")] = (
         None
     )
-    """The first super user, as JSON with `username` and `password`: made at the start if its name
-    is unknown. A password that is changed here later has no effect."""
+    """The first super user, as JSON with `username` and `password`: created at the start if no user
+    has that name. Changing the password here later has no effect."""
     inner_credentials: Annotated[
         Credentials | None, static(CREDENTIALS, "innerClientAuthenticationCredentials")
     ] = None
@@ -460,9 +462,9 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     rely on it: codes, messages, transaction_checks, replica_log, policies, passwords, with commas
     between them, or `true` for all."""
     unused: Mapping[str, str] = {}
-    """Settings of Apache RocketMQ that have no effect here, as they were given: told again."""
+    """Settings of Apache RocketMQ that were given and have no effect here; shown as they are."""
     source: Path | None = None
-    """The file that said all this: what is changed while the broker runs is written to it."""
+    """The settings file; changes made while the broker runs are written to it."""
 
     @property
     def server_tls(self) -> ServerTls | None:
