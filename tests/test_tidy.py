@@ -88,14 +88,14 @@ LINES_MAX = {
     "net": 4_038,
     "observe": 910,
     "pictures": 607,
-    "proxy": 2_298,
+    "proxy": 2_311,
     "rules": 8_467,
     "spark": 12_069,
     "store": 10_800,
     "testing": 1_474,
     "wire": 9_655,
-    "all of src": 130_589,
-    "tests": 161_175,
+    "all of src": 130_602,
+    "tests": 161_202,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

@@ -11,7 +11,7 @@ from roquet.model.errors import ConfigError
 from roquet.proxy.config import ProxyConfig
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
-from roquet.proxy.server import ProxyServer
+from roquet.proxy.server import STOP_S, ProxyServer
 from roquet.proxy.service import NAME
 from roquet.testing.cluster import cluster
 
@@ -76,6 +76,24 @@ async def test_a_client_that_breaks_its_stream_off_is_no_fault(
             stream.cancel()
         await asyncio.sleep(0.5)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_stop_does_not_wait_for_streams_that_clients_hold_open() -> None:
+    config = ProxyConfig(port=0, host="127.0.0.1")
+    async with cluster() as running:
+        server = ProxyServer(running.namesrv_addr, config)
+        await server.start()
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            telemetry = channel.stream_stream(
+                f"/{NAME}/Telemetry",
+                request_serializer=service.TelemetryCommand.SerializeToString,
+                response_deserializer=service.TelemetryCommand.FromString,
+            )
+            stream = telemetry(metadata=METADATA)
+            await stream.write(service.TelemetryCommand(settings=producer_settings("NORM")))
+            await stream.read()
+            async with asyncio.timeout(STOP_S - 1):
+                await server.close()
 
 
 async def test_a_port_that_is_taken_is_named() -> None:

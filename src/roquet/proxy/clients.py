@@ -116,6 +116,14 @@ class ClientTable:
             raise _unknown(client_id)
         return client
 
+    def end_streams(self) -> None:
+        """End the streams of all clients, which are told to connect again elsewhere."""
+        for number, client in enumerate(self._clients.values()):
+            if client.commands is not None:
+                command = service.ReconnectEndpointsCommand(nonce=str(number))
+                client.push(service.TelemetryCommand(reconnect_endpoints_command=command))
+                client.commands.put_nowait(None)
+
     def leave_stream(self, client: ProxyClient, commands: Commands) -> None:
         """Note that a stream has ended; the client itself stays until it expires."""
         if client.commands is commands:

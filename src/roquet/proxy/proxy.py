@@ -67,6 +67,10 @@ class Proxy:
             self._clients.expire()
             await self._renewals.step()
 
+    def drain(self) -> None:
+        """Tell clients to connect to another proxy, and end their streams."""
+        self._clients.end_streams()
+
     async def close(self) -> None:
         """Let unacknowledged messages come again soon, and close the connections."""
         await self._receiving.close()

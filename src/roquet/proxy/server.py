@@ -60,7 +60,8 @@ class ProxyServer:
         log.info("RocketMQ 5's clients are served at %s", self.address)
 
     async def close(self) -> None:
-        """Stop: requests under way end, unacknowledged messages come again soon."""
+        """Stop: clients are told, requests under way end, what is not acknowledged comes again."""
+        self._proxy.drain()
         await self._server.stop(STOP_S)
         await self._proxy.close()
 

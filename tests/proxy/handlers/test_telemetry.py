@@ -55,6 +55,15 @@ async def test_a_stream_of_a_client_that_is_not_served_says_what_is_not(
     assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
 
 
+async def test_a_client_is_told_to_connect_elsewhere_before_its_stream_ends(proxy: Proxy) -> None:
+    user = User(proxy)
+    async with user.telemetry(consumer_settings()):
+        proxy.drain()
+        await asyncio.sleep(1)
+        (command,) = user.told
+        assert command.HasField("reconnect_endpoints_command")
+
+
 async def test_producers_are_told_the_limits(proxy: Proxy) -> None:
     async with User(proxy).telemetry(producer_settings("NORM", "nowhere")) as answer:
         publishing = answer.settings.publishing

@@ -64,7 +64,8 @@ class TelemetryHandler:
             while (command := await commands.get()) is not None:
                 yield command
                 commands.task_done()
-            await reading  # raises what ended it
+            if reading.done():
+                await reading  # raises what ended it
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
@@ -99,9 +100,8 @@ class TelemetryHandler:
         merged.CopyFrom(settings)
         for topic in merged.publishing.topics:
             validation.check_topic(topic.name)
-            with suppress(
-                ProxyRefusal
-            ):  # a topic that does not exist is refused when it is sent to
+            # A topic that does not exist is refused when it is sent to.
+            with suppress(ProxyRefusal):
                 await self._cluster.find_route(topic.name)
                 if await self._cluster.topic_type(topic.name) == "TRANSACTION":
                     self._cluster.ask_about(topic.name)
