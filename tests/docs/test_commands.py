@@ -39,10 +39,10 @@ SERVED: Final = (-30, -1, 10, 20, 30, 1_000)
 
 INSTALL: Final = re.compile(r"pip install\s+'roquet\[([a-z,]+)\]'")
 INLINE: Final = re.compile(r"`(roquet [^`]+)`")
-NEEDY: Final = re.compile(r"roquet (spark|lab|dashboard)\b|roquet .*--dashboard")
+NEEDY: Final = re.compile(r"roquet (spark|lab|dashboard|proxy)\b|roquet .*--(dashboard|grpc-port)")
 """Commands that need what their page says to install."""
 
-SERVER: Final = re.compile(r"roquet (dev|serve|namesrv(?! set)|controller|broker -c)\b")
+SERVER: Final = re.compile(r"roquet (dev|serve|proxy|namesrv(?! set)|controller|broker -c)\b")
 ENDLESS: Final = re.compile(r"roquet consume\b(?!.*(--count|>>))|--every 5s|--watch")
 """They run until Ctrl-C."""
 
@@ -289,10 +289,11 @@ class Terminal:
     def serve(self, command: str) -> tuple[int, str]:
         """Stop a server in good order once it is ready."""
         (self._directory / "broker.conf").write_text("brokerName = broker-c\n")
-        any_port = dict.fromkeys(("namesrv", "controller", "broker"), " --port 0")
+        any_port = dict.fromkeys(("namesrv", "controller", "broker", "proxy"), " --port 0")
         ports = {"dev": " --port 0 --namesrv-port 0", **any_port}
         first = free_port(*SERVED)
         free = ports.get(command.split()[1], f" --port {first} --namesrv-port {first - 1}")
+        free += " --grpc-port 0" if "--grpc-port " in command else ""
         free += " --controller-port 0" if "--controller " in command else ""
         free += f" --controller-port {first - 30}" if "--controllers " in command else ""
         output = ""

@@ -36,6 +36,7 @@ KILLED: Final = re.compile(r"timeout --signal KILL ")
 
 READY_S: Final = 60
 
+SIZE: Final = re.compile(r"[0-9.,]+ [KM]iB of files")
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\d+ d \d+ h")
 END: Final = re.compile(r"^the command ended with (\d+)$")
 
@@ -140,8 +141,8 @@ def has(lines: list[str], shown: list[str]) -> bool:
 
 
 def plain(line: str) -> str:
-    """A line whose times are all the same, with single spaces."""
-    return " ".join(TIME.sub("TIME", line).split())
+    """A line whose times and sizes of files are all the same, with single spaces."""
+    return " ".join(SIZE.sub("SIZE of files", TIME.sub("TIME", line)).split())
 
 
 def test_what_a_page_shows_is_found_between_other_lines() -> None:
