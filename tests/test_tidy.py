@@ -95,7 +95,7 @@ LINES_MAX = {
     "testing": 1_474,
     "wire": 9_655,
     "all of src": 130_602,
-    "tests": 161_208,
+    "tests": 161_214,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

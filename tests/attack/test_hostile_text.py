@@ -90,6 +90,7 @@ CASES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
         ),
         "message at": ("message at evil broker-a 0 0", "message at evil evilbroker 0 0"),
         "cluster show": ("cluster show", "cluster show --json", "cluster show evil"),
+        "cluster health": ("cluster health", "cluster health --json"),
         "cluster replicas": (
             "cluster replicas", "cluster replicas --json", "cluster replicas broker-a",
             "cluster replicas evilbroker",
@@ -128,7 +129,12 @@ ELSEWHERE: Final = MappingProxyType(
         "namesrv": "its log: test_a_servers_log_is_forged_by_no_client",
         "broker": "its log: test_a_servers_log_is_forged_by_no_client",
         "dashboard": "its log, which is written as the broker's; its pages: tests/dashboard",
+        "proxy": "its log, which is written as the broker's",
         "demo": "shows only names of its own",
+        **dict.fromkeys(
+            ("profile set", "profile ls", "profile show", "profile use", "profile rm"),
+            "show a file of the user's own; by cli.output alone",
+        ),
         **dict.fromkeys(
             (
                 "acl user list",
