@@ -22,6 +22,9 @@ from roquet.wire.calls.admin.topic import GetGroup, GetTopic
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
+MARGIN_MS: Final = 2_000
+"""Time that a broker has for its answer beyond the wait for messages."""
+
 FRESH_MS: Final = 20_000
 """Age up to which remembered settings of a topic or a group are used."""
 
@@ -129,6 +132,10 @@ class ProxiedCluster:
         if not self.session.routes.addresses(broker):
             raise ProxyRefusal(StatusCode.BAD_REQUEST, f"no broker {broker!r:.100} is known")
         return await self.session.call(broker, call, timeout_ms)
+
+    async def call_held(self, broker: str, call: Call[R], wait_ms: int) -> R:
+        """Call a broker's master with a request that it may hold so long for messages."""
+        return await self.call(broker, call, wait_ms + MARGIN_MS)
 
     async def find_route(self, topic: str) -> None:
         """Make sure that a topic's route is known; raises ProxyRefusal for an unknown topic."""

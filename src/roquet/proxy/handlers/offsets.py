@@ -25,9 +25,6 @@ from roquet.wire.records.record import to_message
 
 log = logger(__name__)
 
-MARGIN_MS: Final = 2_000
-"""Time that a broker has for its answer beyond the wait for messages."""
-
 REQUEST_MS: Final = 3_000
 """Time of a request without long polling."""
 
@@ -79,9 +76,7 @@ class OffsetsHandler:
             sub_version=0,
             expression_type=kind,
         )
-        return await self._cluster.call(
-            request.message_queue.broker.name, call, wait_ms + MARGIN_MS
-        )
+        return await self._cluster.call_held(request.message_queue.broker.name, call, wait_ms)
 
     async def update(
         self, request: service.UpdateOffsetRequest, _caller: Caller

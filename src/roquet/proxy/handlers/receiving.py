@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 import msgspec
 
 from roquet.client.popping.pop_batch import ReplyHandles
+from roquet.client.popping.pop_loop import ANY_QUEUE, FROM_MAX
 from roquet.client.reading.message import read_records
 from roquet.log_records import logger
 from roquet.model.errors import RecordError, RoquetError, UsageError
@@ -29,13 +30,6 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.records.record import to_message
 
 log = logger(__name__)
-
-ANY_QUEUE = -1
-FROM_NEWEST = 1
-"""Where a new group starts, as the genuine proxy has it."""
-
-MARGIN_MS = 2_000
-"""Time that a broker has for its answer beyond the wait for messages."""
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -128,7 +122,7 @@ class ReceivingHandler:
             invisible_time=invisible_ms,
             poll_time=poll_ms,
             born_time=self._clock.now_ms(),
-            init_mode=FROM_NEWEST,
+            init_mode=FROM_MAX,  # as the genuine proxy has it
             exp_type=kind,
             exp=expression,
             order=settings.consume_message_orderly,
@@ -145,7 +139,7 @@ class ReceivingHandler:
         self, broker: str, call: Pop, request: service.ReceiveMessageRequest
     ) -> PopReply:
         """Pop once; what comes after the client has gone is released."""
-        work = self._cluster.call(broker, call, call.poll_time + MARGIN_MS)
+        work = self._cluster.call_held(broker, call, call.poll_time)
         pop = asyncio.ensure_future(work)
         try:
             return await asyncio.shield(pop)

@@ -67,13 +67,17 @@ class SendingHandler:
         now_ms = self._clock.now_ms()
         properties = to_properties(message, topic, caller, now_ms)
         kind = message_type(properties)
-        await self._cluster.find_route(topic)
-        if self._config.check_message_types:
-            check_type(kind, topic, await self._cluster.topic_type(topic))
+        await self._check_type(kind, topic)
         is_half = kind is MessageType.TRANSACTION
         if is_half:
             self._cluster.ask_about(topic)
         return prepare(message, topic, properties, now_ms), is_half
+
+    async def _check_type(self, kind: MessageType, topic: str) -> None:
+        """Raise ProxyRefusal for an unknown topic, or one that does not take such messages."""
+        await self._cluster.find_route(topic)
+        if self._config.check_message_types:
+            check_type(kind, topic, await self._cluster.topic_type(topic))
 
     async def _store(
         self, message: PreparedMessage, is_half: bool, deadline_ms: int
@@ -90,9 +94,7 @@ class SendingHandler:
     ) -> service.RecallMessageResponse:
         """Cancel a delayed message that was not delivered yet."""
         topic = validation.check_topic(request.topic.name)
-        await self._cluster.find_route(topic)
-        if self._config.check_message_types:
-            check_type(MessageType.DELAY, topic, await self._cluster.topic_type(topic))
+        await self._check_type(MessageType.DELAY, topic)
         handle = decode_recall_handle(request.recall_handle)
         call = Recall(topic=topic, recall_handle=request.recall_handle, producer_group=topic)
         reply = await self._cluster.call(handle.broker, call)
