@@ -43,9 +43,9 @@ PYTHONS ?=
 SOAK_MINUTES ?= 60
 PROFILE_ARGS ?=
 # Each runs whether or not the one before it failed, and the report is made of what they have measured.
-BENCH_WORKS = "system $(BENCH_ARGS)" lone metrics_cost access_cost growth clients produce pop keys takeover balance transactions replication \
+BENCH_WORKS = "system $(BENCH_ARGS)" footprint lone metrics_cost access_cost growth clients produce pop keys takeover balance transactions replication \
 	filters filter_scan timers "timers --level --waiting 1000 --out build/bench-timers-level.json" store spark lake sink \
-	spark_trigger spark_memory lab "overload --seconds 60" "soak --work batches --minutes 10" "connections half" "connections scale" dashboard
+	spark_trigger spark_memory spark_driver_memory lab "overload --seconds 60" "soak --work batches --minutes 10" "connections half" "connections scale" dashboard
 
 # Compiled code is kept even where the shell says otherwise: processes that share the tests, and the
 # commands that tests start, would each compile everything again.

@@ -1,28 +1,31 @@
 """Growth: throughput, broker CPU and round trips by connections, topics, body size and brokers.
 
     python -m bench.growth --only connections,topics --rounds 3
+    python -m bench.growth --only connections --least 512 --most 512 --quick
 
 Both sides run in turn, with the client of `raw_client.py`, each axis on a fresh store. Figures are
-medians of the rounds. A throughput below 0.9 x of the point before it (bodies: in bytes) is a fault
-unless `CAUSES` names its cause; what the measurement saw besides is told with it. Linux only.
+medians of the rounds. Where `GOALS` has none for it, a throughput below 0.9 x of the point before
+it (bodies: in bytes) is a fault; its cause is told with it, from `CAUSES` or from what the
+measurement saw besides. Linux only.
 """
 
 import argparse
 import itertools
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from bench.lib.arguments import parse, parser_for
 from bench.lib.raw_client import Load, Result, Start, allow_descriptors, measure, median, sides
-from bench.lib.rows import Row, save, show
+from bench.lib.rows import Rounds, Row, at_least, bound, calibration_of, compared, save, show
 
 FALL: Final = 0.9
-"""A throughput below so many times its neighbour needs a cause."""
+"""Goal of a throughput, beside its neighbour's, where `GOALS` has none."""
 
 CLIENT_FULL: Final = 0.95
 """Share of a core from which the client may be the limit."""
@@ -30,13 +33,27 @@ CLIENT_FULL: Final = 0.95
 BODY_BYTES_MAX: Final = 2 * 1024**3
 """Bytes that one measurement stores at most."""
 
+GOALS: Final[Mapping[tuple[str, int], str]] = MappingProxyType(
+    {
+        ("connections", 512): "1.2 x",
+        ("connections", 2_000): "1.2 x",
+        ("body", 65_536): "1.5 x",
+        ("body", 1_048_576): "1.2 x",
+        ("body", 4_194_304): "1.2 x",
+    }
+)
+"""Throughput beside the other side's, by axis and value."""
+
+CPU_GROWTH_MAX: Final = 1.2
+"""CPU of a message over the most connections, beside that over 64."""
+
 CAUSES: Final[Mapping[tuple[str, int], str]] = MappingProxyType(
     {
         ("body", 4_194_304): "bound by memory: 39 % of the CPU is the kernel's copy into the page"
         " cache, 16 % copies of buffers, 9 % the checksum (perf)",
     }
 )
-"""Known causes of a fall, by axis and value."""
+"""Known causes of a missed goal, by axis and value."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +75,14 @@ AXES: Final = (
     Axis("connections", "", (1, 8, 64, 512, 2_000), lambda n: Load(connections=n)),
     Axis("topics", "", (1, 100, 5_000), lambda n: Load(topics=n)),
     # Few connections: 64 bodies of 4 MiB in flight would measure the limit of unread bytes.
-    Axis("body", "B", (16, 1_024, 65_536, 4_194_304), lambda n: Load(connections=8, size=n)),
+    Axis(
+        "body",
+        "B",
+        (16, 1_024, 65_536, 1_048_576, 4_194_304),
+        lambda n: Load(connections=8, size=n),
+    ),
     Axis("brokers", "", (1, 2), lambda _: Load(), is_brokers=True),
 )
-
-Found = Mapping[str, list[Result]]
-"""Results of one point's rounds by side."""
 
 
 def points(axis: Axis, start: Start, given: argparse.Namespace) -> Iterator[tuple[int, Result]]:
@@ -86,7 +105,7 @@ def points(axis: Axis, start: Start, given: argparse.Namespace) -> Iterator[tupl
                 yield value, result
 
 
-def run(axis: Axis, given: argparse.Namespace) -> dict[int, Found]:
+def run(axis: Axis, given: argparse.Namespace) -> dict[int, Rounds[Result]]:
     """All rounds of an axis, the sides in turn."""
     starts = sides(ours_only=given.ours_only)
     found: dict[int, dict[str, list[Result]]] = {
@@ -99,50 +118,59 @@ def run(axis: Axis, given: argparse.Namespace) -> dict[int, Found]:
     return dict(found)
 
 
-def rows(axis: Axis, found: Mapping[int, Found]) -> list[Row]:
+def rows(axis: Axis, found: Mapping[int, Rounds[Result]]) -> list[Row]:
     """Four lines for each point; the first of them, throughput, has the goal."""
     table: list[Row] = []
     before: float | None = None
     for value, results in found.items():
         title = f"{axis.name} {value:,} {axis.unit}".rstrip()
         size = axis.load(value).size if axis.name == "body" else 1
-        rate = _row(axis, value, title, ("throughput", "msg/s"), results, lambda r: r.rate)
-        if before is not None:
-            least = FALL * before / size
-            rate.goal = f">= {least:,.0f}, {FALL} of the row before"
-            if _rate(rate) < least:
-                known = CAUSES.get((axis.name, value), "")
-                rate.cause = known or symptom(results["ours"])
-                rate.goal = "a fall with a known cause" if known else rate.goal
+        lines = _lines(axis, value, title, results)
+        rate = lines[0]
+        if goal := GOALS.get((axis.name, value)):
+            at_least(rate, goal)
+        elif before is not None:
+            rate.goal = f">= {FALL * before / size:,.0f}, {FALL} of the row before"
+        if rate.verdict == "NO":
+            rate.cause = CAUSES.get((axis.name, value)) or symptom(results["ours"])
         before = _rate(rate) * size
-        table += [
-            rate,
-            _row(
-                axis, value, title, ("broker CPU a message", "us"), results, lambda r: r.broker_us
-            ),
-            _row(axis, value, title, ("p50", "ms"), results, lambda r: r.trip_ms(50)),
-            _row(axis, value, title, ("p99", "ms"), results, lambda r: r.trip_ms(99)),
-        ]
+        table += lines
     return table
 
 
-def _row(
-    axis: Axis, value: int, title: str, what: tuple[str, str], results: Found,
-    figure: Callable[[Result], float],
-) -> Row:  # fmt: skip
-    name, unit = what
-    figures = {side: median(rounds, figure) for side, rounds in results.items()}
-    return Row(
-        f"{title}: {name}", unit, figures["ours"], figures.get("genuine"),
-        series=f"{axis.name}: {name}, {unit}", x=value,
-    )  # fmt: skip
+def _lines(axis: Axis, value: int, title: str, rounds: Rounds[Result]) -> list[Row]:
+    figures: Mapping[tuple[str, str], Callable[[Result], float]] = {
+        ("throughput", "msg/s"): lambda r: r.rate,
+        ("broker CPU a message", "us"): lambda r: r.broker_us,
+        ("p50", "ms"): lambda r: r.trip_ms(50),
+        ("p99", "ms"): lambda r: r.trip_ms(99),
+    }
+    return [
+        replace(
+            compared(f"{title}: {name}", unit, rounds, figure),
+            series=f"{axis.name}: {name}, {unit}",
+            x=value,
+        )
+        for (name, unit), figure in figures.items()
+    ]
+
+
+def cpu_growth(found: Mapping[int, Rounds[Result]]) -> list[Row]:
+    """CPU of a message over the most connections beside that over 64; none without both."""
+    most = max(found)
+    if 64 not in found or most <= 64:
+        return []
+    cpu = [median(found[count]["ours"], lambda r: r.broker_us) for count in (most, 64)]
+    work = f"connections {most:,}: broker CPU a message, beside 64"
+    row = bound(work, "x", cpu[0] / cpu[1], CPU_GROWTH_MAX)
+    return [replace(row, calibration=calibration_of(found[most]))]
 
 
 def _rate(row: Row) -> float:
     return row.ours or 0.0
 
 
-def symptom(results: list[Result]) -> str:
+def symptom(results: Sequence[Result]) -> str:
     """Refusals or a busy client beside a fall that `CAUSES` does not explain; empty without."""
     if refused := median(results, lambda r: r.refused):
         return f"unknown; {refused:,.0f} requests were refused"
@@ -150,29 +178,24 @@ def symptom(results: list[Result]) -> str:
     return f"unknown; the client used {share:.0%} of its core" if share >= CLIENT_FULL else ""
 
 
-def smaller(axis: Axis, most: int) -> Axis:
-    """The axis without its values above a limit."""
-    values = tuple(value for value in axis.values if value <= most)
-    return Axis(axis.name, axis.unit, values, axis.load, axis.is_brokers)
+def between(axis: Axis, least: int, most: int) -> Axis:
+    """The axis without its values beyond two limits."""
+    return replace(axis, values=tuple(v for v in axis.values if least <= v <= most))
 
 
 def main() -> None:
     """Measure, print, write the JSON."""
-    names = [axis.name for axis in AXES]
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default=",".join(names), help=f"some of {','.join(names)}")
+    parser = parser_for(__doc__, "growth", [axis.name for axis in AXES], seconds=5)
+    parser.add_argument("--least", type=int, default=0, help="leave smaller values out")
     parser.add_argument("--most", type=int, default=sys.maxsize, help="leave larger values out")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5, help="of each measurement")
-    parser.add_argument("--warm", type=float, default=10, help="seconds before the first one")
-    parser.add_argument("--ours-only", action="store_true", help="leave the genuine broker out")
-    parser.add_argument("--out", type=Path, default=Path("build/bench-growth.json"))
-    given = parser.parse_args()
+    given = parse(parser)
     allow_descriptors()
-    only = set(given.only.split(","))
     table: list[Row] = []
-    for axis in (smaller(axis, given.most) for axis in AXES if axis.name in only):
-        table += rows(axis, run(axis, given))
+    for axis in (between(axis, given.least, given.most) for axis in AXES):
+        if axis.name in given.only and axis.values:
+            found = run(axis, given)
+            table += rows(axis, found)
+            table += cpu_growth(found) if axis.name == "connections" else []
     show(table)
     save(table, given.out)
 

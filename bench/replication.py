@@ -26,17 +26,29 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from bench.lib import replica_group as group
+from bench.lib.arguments import parse, parser_for
 from bench.lib.measures import cpu_seconds, rss_mib
 from bench.lib.raw_client import Brokers, Load, Result, measure
 from bench.lib.replica_group import Processes
-from bench.lib.rows import Row, at_least, at_most, save, show
+from bench.lib.rows import (
+    Rounds,
+    Row,
+    at_least,
+    at_most,
+    calibrated,
+    compared,
+    in_each_round,
+    save,
+    show,
+)
+from bench.lib.sides import REPORT_S, Side, load
 from bench.lib.sides import Load as ClientLoad
-from bench.lib.sides import Side, load
-from bench.lone import row
+from bench.lone import lines
 from harness import genuine, servers
 from harness.ports import HOST
 from harness.servers import GENUINE, OURS, Server
@@ -45,8 +57,6 @@ from roquet.net.channel import Channel
 WORKS: Final = ("send", "threads", "stream", "failover", "controller")
 CONNECTIONS: Final = (64, 1)
 THREADS: Final = (64, 1)
-REPORT_S: Final = 10
-"""Java's Producer reports at this interval; its first report is warm-up."""
 WARM_AGAIN: Final = 0.1
 """Share of a measurement that is sent before it, after the first long one."""
 
@@ -81,8 +91,8 @@ Seconds = dict[str, dict[str, list[float]]]
 
 def send(sides: Sequence[str], given: argparse.Namespace, folder: Path) -> list[Row]:
     """Sends that wait for one replica."""
-    found: dict[str, dict[int, list[Result]]] = {
-        side: {count: [] for count in CONNECTIONS} for side in sides
+    found: dict[int, dict[str, list[Result]]] = {
+        count: {side: [] for side in sides} for count in CONNECTIONS
     }
     with ExitStack() as stack:
         masters = {}
@@ -91,10 +101,10 @@ def send(sides: Sequence[str], given: argparse.Namespace, folder: Path) -> list[
             measure(masters[side], Load(), 0, warm=given.warm)
         for _ in range(given.rounds):
             for side, master in masters.items():
-                for count in CONNECTIONS:
+                for count, rounds in found.items():
                     warm = given.seconds * WARM_AGAIN
                     result = measure(master, Load(connections=count), given.seconds, warm=warm)
-                    found[side][count].append(result)
+                    rounds[side].append(result)
                     print(
                         f"  {side:8} 2 in sync, {count:2} connections: {result.rate:,.0f}/s,"
                         f" {result.broker_us:.0f} us, p50 {result.trip_ms(50):.2f} ms,"
@@ -116,16 +126,10 @@ def _pair(side: str, processes: Processes) -> Brokers:
     return Brokers(side, [(HOST, master.port)], [master.pid], namesrv)
 
 
-def send_rows(found: Mapping[str, Mapping[int, list[Result]]]) -> list[Row]:
+def send_rows(found: Mapping[int, Rounds[Result]]) -> list[Row]:
     """The table of sends, with its goals."""
-
-    def lines(count: int) -> tuple[Row, Row, Row]:
-        rate = row(found, count, "throughput", "msg/s", lambda r: r.rate)
-        cpu = row(found, count, "master's CPU a message", "us", lambda r: r.broker_us)
-        return rate, cpu, row(found, count, "p50", "ms", lambda r: r.trip_ms(50))
-
-    rate, cpu, p50 = lines(64)
-    lone_rate, lone_cpu, lone_p50 = lines(1)
+    rate, cpu, p50, _ = lines(64, found[64])
+    lone_rate, lone_cpu, lone_p50, _ = lines(1, found[1])
     table = [
         at_least(rate, "1.2 x"),
         at_most(cpu, "0.6 x"),
@@ -165,16 +169,17 @@ def threads(sides: Sequence[str], given: argparse.Namespace, folder: Path) -> li
     return thread_rows(found)
 
 
-def thread_rows(found: Mapping[int, Mapping[str, Sequence[ClientLoad]]]) -> list[Row]:
+def thread_rows(found: Mapping[int, Rounds[ClientLoad]]) -> list[Row]:
     """The table of sends of Java's threads, with its goals."""
 
     def line(count: int, name: str, unit: str, figure: Callable[[ClientLoad], float]) -> Row:
-        rounds = {side: list(map(figure, all_)) for side, all_ in found[count].items()}
         plural = "s" if count > 1 else ""
-        return medians(f"2 in sync, Producer, {count} thread{plural}: {name}", rounds, unit)
+        work = f"2 in sync, Producer, {count} thread{plural}: {name}"
+        return compared(work, unit, found[count], figure)
 
+    rate = at_least(line(64, "throughput", "msg/s", lambda each: each.rate), "1.3 x")
     return [
-        at_least(line(64, "throughput", "msg/s", lambda each: each.rate), "1.2 x"),
+        *in_each_round(rate, found[64], lambda each: each.rate),
         at_most(line(64, "master's CPU a message", "us", lambda each: each.broker_cpu_us), "0.6 x"),
         line(1, "master's CPU a message", "us", lambda each: each.broker_cpu_us),
         line(1, "average round trip", "ms", lambda each: each.round_trip_ms or 0.0),
@@ -437,17 +442,9 @@ def medians(work: str, rounds: Mapping[str, Sequence[float]], unit: str = "s") -
 
 def main() -> None:
     """Measure, print, write the JSON."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", default=",".join(WORKS), help=f"some of {','.join(WORKS)}")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=4, help="of each measurement of sends")
-    parser.add_argument("--warm", type=float, default=6, help="of sends before: Java compiles")
+    parser = parser_for(__doc__, "replication", WORKS, seconds=4, warm=6)
     parser.add_argument("--megabytes", type=int, default=192, help="of the log of a full master")
-    parser.add_argument("--ours-only", action="store_true", help="leave the genuine broker out")
-    parser.add_argument("--out", type=Path, default=Path("build/bench-replication.json"))
-    given = parser.parse_args()
+    given = parse(parser)
     if given.megabytes > MEGABYTES_MAX:
         parser.error(f"--megabytes: {MEGABYTES_MAX} at most, one file of the log")
     sides = [OURS] if given.ours_only else [GENUINE, OURS]
@@ -462,9 +459,12 @@ def main() -> None:
         "controller": controllers,
     }
     table: list[Row] = []
-    for name in given.only.split(","):
+    for name in given.only:
         with tempfile.TemporaryDirectory(prefix="roquet-replication-") as folder:
-            table += works[name](sides, given, Path(folder) / name)
+            work = partial(works[name], sides, given, Path(folder) / name)
+            table += calibrated(
+                work, repeats_max=0
+            )  # minutes; its loads are repeated by themselves
     show(table)
     save(table, given.out)
 

@@ -1,4 +1,4 @@
-"""Report: every result in build/ as one HTML page, a table of ratios and goals and plots of growth.
+"""Report: every result in build/ as one HTML page: what fell short, all ratios and goals, plots.
 
     python -m bench.report --failed "lone spark"
 
@@ -18,7 +18,9 @@ from roquet.pictures.page import Cell, Section, page, table
 
 HERE = Path(__file__).resolve().parent
 
-HEADER: Final = ("work", "unit", "ours", "genuine", "ratio", "goal", "holds", "cause", "file")
+HEADER: Final = (
+    *("work", "unit", "ours", "genuine", "ratio", "goal", "holds", "cause", "calibration", "file"),
+)
 PEERS: Final = {"genuine": "", "kafka": " (Kafka)", "other": " (other client)"}
 """Keys under which a row may hold the figure of the other side, and what is said beside it."""
 
@@ -64,6 +66,7 @@ def lines(name: str, rows: Sequence[Row]) -> Iterator[tuple[object, ...]]:
             Cell(row.get("goal", ""), is_whole=True),
             Cell(verdict, VERDICTS.get(verdict), is_whole=True),
             row.get("cause", ""),
+            row.get("calibration", ""),
             Cell(name, is_whole=True),
         )
 
@@ -128,7 +131,14 @@ def verdict(rows: Sequence[Row], failed: Sequence[str]) -> Cell:
 
 
 def sections(files: Mapping[str, tuple[datetime, list[Row]]], build: Path) -> Iterator[Section]:
-    """The table, the files it is from, and the plots of growth and of the mixed load."""
+    """What fell short, the whole table, its files, plots of growth and of the mixed load."""
+    missed = [
+        line
+        for name, (_, rows) in files.items()
+        for line in lines(name, [row for row in rows if row.get("goal") and row["holds"] == "NO"])
+    ]
+    if missed:
+        yield Section(title="Fell short", content=table(HEADER, missed))
     cells = [line for name, (_, rows) in files.items() for line in lines(name, rows)]
     yield Section(title="Works", content=table(HEADER, cells))
     times = [

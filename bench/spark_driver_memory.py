@@ -1,4 +1,4 @@
-"""Memory of an archive's driver by the number of files in its Delta table; prints JSON.
+"""Memory of an archive's driver by the number of files in its Delta table.
 
     python -m bench.spark_driver_memory --files 1000,100000
 
@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 from uuid import uuid4
 
 from bench.lib.filled import filled
+from bench.lib.rows import Row, bound, save, show
 
 HERE = Path(__file__).resolve().parent
 
@@ -29,6 +31,9 @@ TOPIC = "DriverMemory"
 QUEUES = 4
 ENTRY_FILES = 10_000
 """Files of one log entry."""
+
+GROWTH_MAX = 1.2
+"""Memory of the driver with the most files, beside that with the fewest."""
 
 PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
 
@@ -140,12 +145,24 @@ def drive(asked: Any, messages: int) -> dict[str, float]:
     }
 
 
+def rows(measured: Mapping[int, Mapping[str, float]]) -> list[Row]:
+    """The most memory that the driver had, by files; that of the most beside that of the fewest."""
+    table = [
+        Row(f"archive's driver, {files:,} files: memory", "MiB", figures["peak_mib"])
+        for files, figures in measured.items()
+    ]
+    growth = measured[max(measured)]["peak_mib"] / measured[min(measured)]["peak_mib"]
+    work = f"archive's driver, {max(measured):,} files: memory, beside {min(measured):,}"
+    return [*table, bound(work, "x", growth, GROWTH_MAX)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--files", default="1000,10000,100000", help="numbers of files")
+    parser.add_argument("--files", default="1000,100000", help="numbers of files")
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--commits", type=int, default=20)
     parser.add_argument("--compact", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("build/bench-spark-driver-memory.json"))
     parser.add_argument("--drive", nargs=2, metavar=("NAMESRV", "TABLE"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.drive:
@@ -173,7 +190,9 @@ def main() -> None:
                 command += ["--drive", topic.namesrv, str(table)]
                 result = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
                 measured[files] = json.loads(result.stdout)
-    print(json.dumps({"messages": args.messages, "commits": args.commits, "files": measured}))
+    table = rows(measured)
+    show(table)
+    save(table, args.out)
 
 
 if __name__ == "__main__":

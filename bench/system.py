@@ -1,67 +1,82 @@
 """The whole system measured: ours and, where Java and Maven are, Apache RocketMQ on the same work.
 
-Run by `make bench`; prints a table of figures, goals and ratios, and writes one JSON of results.
-Both sides run in the same session, in turn, with the genuine benchmark clients. Linux only: CPU
-time and memory are read from /proc.
+    python -m bench.system --only batch --quick
+
+Prints a table of figures, goals and ratios, and writes one JSON of results. Both sides run in the
+same session, in turn, with the genuine benchmark clients. Linux only: CPU time is read from /proc.
 """
 
 import argparse
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
-from bench.lib.measures import cpu_seconds, rss_mib
-from bench.lib.rows import Row, bound, save, show
-from bench.lib.sides import Load, Side, load, ours, theirs
+from bench.lib.arguments import parse, parser_for
+from bench.lib.rows import (
+    Rounds,
+    Row,
+    at_least,
+    at_most,
+    bound,
+    calibrated,
+    compared,
+    in_each_round,
+    save,
+    show,
+)
+from bench.lib.sides import REPORT_S, Load, Side, load, ours, theirs
 from harness import genuine
 from harness.servers import DevServer
 
+TITLES: Final = {
+    "send64": "Producer, 64 threads",
+    "send1": "Producer, 1 thread",
+    "batch": "BatchProducer 10 x 32",
+    "drain": "Consumer draining",
+}
+LOADS: Final = {
+    "send64": ("Producer", "-w", "64", "-s", "128"),
+    "send1": ("Producer", "-w", "1", "-s", "128"),
+    "batch": ("BatchProducer", "-w", "10", "-b", "32", "-s", "128"),
+    "drain": ("Consumer", "-g", "bench_drain", "-p", "true"),
+}
+"""Genuine benchmark clients with their arguments. A drain needs messages, those of a batch; with
+`-p true` each has a group of its own, so that it can be repeated."""
+DRAIN_REPORTS: Final = 2
+"""Reports of a drain at most: then the topic is empty."""
 
-def loads(side: Side, seconds: int) -> dict[str, Load]:
-    """The four works of the genuine benchmark clients."""
-    reports = max(2, seconds // 10)
+
+def loads(side: Side, works: Sequence[str], seconds: float) -> dict[str, Load]:
+    """Works of the genuine benchmark clients on a side."""
     found = {}
-    found["send64"] = load(side, "Producer", "-w", "64", "-s", "128", reports=reports)
-    found["send1"] = load(side, "Producer", "-w", "1", "-s", "128", reports=reports)
-    found["batch"] = load(
-        side, "BatchProducer", "-w", "10", "-b", "32", "-s", "128", reports=reports
-    )
-    found["drain"] = load(side, "Consumer", "-g", "bench_drain", "-p", "false", reports=2)
-    for work, seen in found.items():
-        print(f"  {side.name:8} {work:7} {seen}", flush=True)
+    for work in works:
+        reports = max(1, round(seconds / REPORT_S))
+        reports = min(reports, DRAIN_REPORTS) if work == "drain" else reports
+        found[work] = load(side, *LOADS[work], reports=reports)
+        print(f"  {side.name:8} {work:7} {found[work]}", flush=True)
     return found
 
 
-def all_loads(args: argparse.Namespace, folder: Path) -> dict[str, dict[str, Load]]:
-    """The works on each side, in turn in each round; medians of the rounds."""
-    sides = {"genuine": theirs, "ours": ours}
-    if args.ours_only:
-        del sides["genuine"]
-    found: dict[str, list[dict[str, Load]]] = {side: [] for side in sides}
-    for _ in range(args.rounds):
-        for side, start in sides.items():
-            with start(folder / side) as running:
-                found[side].append(loads(running, args.seconds))
-            shutil.rmtree(folder / side, ignore_errors=True)
-    return {
-        side: {work: middle([one[work] for one in rounds]) for work in rounds[0]}
-        for side, rounds in found.items()
+def all_loads(given: argparse.Namespace, folder: Path) -> dict[str, Rounds[Load]]:
+    """The works asked for: rounds of each side, in turn."""
+    starts = {"ours": ours} if given.ours_only else {"genuine": theirs, "ours": ours}
+    asked = {*given.only, *(["batch"] if "drain" in given.only else [])}
+    works = [work for work in LOADS if work in asked]
+    found: dict[str, dict[str, list[Load]]] = {
+        work: {side: [] for side in starts} for work in works
     }
-
-
-def middle(rounds: Sequence[Load]) -> Load:
-    """The median of each figure."""
-    trips = [one.round_trip_ms for one in rounds if one.round_trip_ms is not None]
-    return Load(
-        rate=statistics.median(one.rate for one in rounds),
-        round_trip_ms=statistics.median(trips) if trips else None,
-        broker_cpu_us=statistics.median(one.broker_cpu_us for one in rounds),
-    )
+    for _ in range(given.rounds):
+        for side, start in starts.items():
+            with start(folder / side) as running:
+                for work, seen in loads(running, works, given.seconds).items():
+                    found[work][side].append(seen)
+            shutil.rmtree(folder / side, ignore_errors=True)
+    return dict(found)
 
 
 def start_seconds(data: Path) -> float:
@@ -72,98 +87,81 @@ def start_seconds(data: Path) -> float:
         return time.monotonic() - began
 
 
-def starts(folder: Path, gigabytes: float) -> tuple[float, float]:
+def starts(folder: Path, gigabytes: float) -> list[Row]:
     """Start on an empty store (best of five), and on one full of 1 KiB messages after kill -9."""
     empty = min(start_seconds(folder / f"empty{i}") for i in range(5))
     full = folder / "full"
     fill = [sys.executable, "-m", "bench.fill", str(full), "--bytes", str(int(gigabytes * 1e9))]
     subprocess.run([*fill, "--size", "1024", "--die"], check=False)
-    return empty, start_seconds(full)
-
-
-def idle(folder: Path, seconds: int = 20) -> tuple[float, float]:
-    """Resident memory (MiB) and CPU share (%) of a broker with nothing to do."""
-    with ours(folder) as side:
-        time.sleep(3)
-        before = cpu_seconds(side.pid)
-        time.sleep(seconds)
-        return rss_mib(side.pid), (cpu_seconds(side.pid) - before) / seconds * 100
-
-
-def rows(found: dict[str, dict[str, Load]]) -> list[Row]:
-    """The loads as lines of the table."""
-
-    def pair(work: str, what: str) -> tuple[float | None, float | None]:
-        values = [
-            getattr(found[side][work], what) if side in found else None
-            for side in ("ours", "genuine")
-        ]
-        return values[0], values[1]
-
-    def line(work: str, what: str, title: str, unit: str, goal: float, *, more: bool) -> Row:
-        sign = ">=" if more else "<="
-        ours_, theirs_ = pair(work, what)
-        return Row(
-            title, unit, ours_, theirs_, f"{sign} {goal} x",
-        )  # fmt: skip
-
-    send, one, batch, drain = (
-        "Producer, 64 threads: ",
-        "Producer, 1 thread: ",
-        "BatchProducer 10 x 32: ",
-        "Consumer draining: ",
-    )
-    cpu = "broker CPU a message"
     return [
-        line("send64", "broker_cpu_us", send + cpu, "us", 0.3, more=False),
-        line("send64", "rate", send + "throughput", "msg/s", 1.2, more=True),
-        line("send1", "round_trip_ms", one + "round trip", "ms", 1.0, more=False),
-        line("batch", "rate", batch + "throughput", "msg/s", 1.2, more=True),
-        line("batch", "broker_cpu_us", batch + cpu, "us", 0.7, more=False),
-        line("drain", "broker_cpu_us", drain + cpu, "us", 0.5, more=False),
-        line("drain", "rate", drain + "throughput", "msg/s", 1.2, more=True),
-    ]  # fmt: skip
+        bound("roquet dev: ready on an empty store", "s", empty, 0.4),
+        bound(
+            f"roquet dev: ready with {gigabytes} GB after kill -9", "s", start_seconds(full), 2.0
+        ),
+    ]
 
 
-def measure(args: argparse.Namespace, folder: Path) -> list[Row]:
-    """Everything asked for."""
-    only = set(args.only.split(",")) if args.only else {"loads", "start", "idle"}
+def rows(found: Mapping[str, Rounds[Load]]) -> list[Row]:
+    """The loads as lines of the table."""
     table: list[Row] = []
-    if "loads" in only:
+    for work, rounds in found.items():
+        rate = compared(f"{TITLES[work]}: throughput", "msg/s", rounds, rate_of)
+        cpu = compared(f"{TITLES[work]}: broker CPU a message", "us", rounds, cpu_of)
+        match work:
+            case "send64":
+                table += [
+                    at_least(rate, "1.2 x"),
+                    *in_each_round(at_most(cpu, "0.25 x"), rounds, cpu_of),
+                ]
+            case "send1":
+                trip = compared(
+                    f"{TITLES[work]}: round trip",
+                    "ms",
+                    rounds,
+                    lambda one: one.round_trip_ms or 0.0,
+                )
+                table += [at_most(cpu, "0.3 x"), at_most(trip, "0.6 x")]
+            case "batch":
+                table += [
+                    *in_each_round(at_least(rate, "1.3 x"), rounds, rate_of),
+                    at_most(cpu, "0.6 x"),
+                ]
+            case _:
+                table += [at_least(rate, "2 x"), at_most(cpu, "0.35 x")]
+    return table
+
+
+def rate_of(one: Load) -> float:
+    return one.rate
+
+
+def cpu_of(one: Load) -> float:
+    return one.broker_cpu_us
+
+
+def measure(given: argparse.Namespace, folder: Path) -> list[Row]:
+    """Everything asked for."""
+    table: list[Row] = []
+    if {*given.only} & {*LOADS}:
         if lack := genuine.missing():
             print(f"the loads need the genuine benchmark clients; {lack}")
         else:
-            table += rows(all_loads(args, folder))
-    if "start" in only:
-        empty, full = starts(folder / "start", args.gigabytes)
-        table += [
-            bound("roquet dev: ready on an empty store", "s", empty, 0.4),
-            bound(f"roquet dev: ready with {args.gigabytes} GB after kill -9", "s", full, 2.0),
-        ]
+            table += rows(all_loads(given, folder))
+    if "start" in given.only:
+        table += calibrated(lambda: starts(folder / "start", given.gigabytes))
         shutil.rmtree(folder / "start", ignore_errors=True)
-    if "idle" in only:
-        memory, share = idle(folder / "idle")
-        table += [
-            bound("idle broker: RSS", "MiB", memory, 60),
-            bound("idle broker: CPU", "%", share, 1),
-        ]
     return table
 
 
 def main() -> None:
     """Measure, print, write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=int, default=30, help="of each load, after its warm-up")
-    parser.add_argument("--rounds", type=int, default=5, help="of the loads; medians count")
+    parser = parser_for(__doc__, "system", [*LOADS, "start"], seconds=30)
     parser.add_argument("--gigabytes", type=float, default=3.0, help="for the start after kill -9")
-    parser.add_argument("--only", help="some of loads,start,idle")
-    parser.add_argument("--ours-only", action="store_true", help="leave the genuine broker out")
-    parser.add_argument("--out", type=Path, default=Path("build/bench.json"))
-    args = parser.parse_args()
+    given = parse(parser)
     with tempfile.TemporaryDirectory(prefix="roquet-bench-") as folder:
-        table = measure(args, Path(folder))
+        table = measure(given, Path(folder))
     show(table)
-    save(table, args.out)
+    save(table, given.out)
 
 
 if __name__ == "__main__":

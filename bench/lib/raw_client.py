@@ -13,10 +13,11 @@ import socket
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from bench.lib.calibration import Calibration, steadily
 from bench.lib.measures import cpu_seconds, percentile
 from harness import genuine
 from harness.ports import free_port
@@ -79,6 +80,7 @@ class Result:
     """CPU seconds of this process."""
     trips_ms: Sequence[float]
     """Milliseconds of each request, ascending."""
+    calibration: Calibration | None = None
 
     @property
     def rate(self) -> float:
@@ -260,6 +262,19 @@ def measure(
 
     `bytes_max` bounds the bodies that a measurement sends: large ones fill disks.
     """
+
+    def once() -> Result:
+        return _measure(brokers, load, seconds, warm, bytes_max)
+
+    if not seconds:
+        return once()  # only to warm up
+    found, calibration = steadily(once)
+    return replace(found, calibration=calibration)
+
+
+def _measure(
+    brokers: Brokers, load: Load, seconds: float, warm: float, bytes_max: int | None
+) -> Result:
     frames = requests(load)
     _prepare(brokers, load, frames)
     with contextlib.closing(Client(brokers.addresses, load.connections)) as client:

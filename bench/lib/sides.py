@@ -8,13 +8,17 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
+from bench.lib.calibration import Calibration, steadily
 from bench.lib.measures import cpu_seconds
 from harness import genuine, servers
 
 TOPIC = "BenchmarkTest"
+REPORT_S: Final = 10
+"""Interval at which the genuine benchmark clients report; the first report is warm-up."""
 REPORT = re.compile(r"(?:TPS|MPS): (\d+)\b(?! \| Send MPS)(?:.*?Average RT\(ms\):\s*([\d.]+))?")
 
 
@@ -62,10 +66,16 @@ class Load:
     rate: float
     round_trip_ms: float | None
     broker_cpu_us: float
+    calibration: Calibration | None = None
 
 
 def load(side: Side, name: str, *args: str, reports: int = 3) -> Load:
     """A genuine benchmark client for some reports (10 s each); the first one is warm-up."""
+    found, calibration = steadily(lambda: _load(side, name, *args, reports=reports))
+    return replace(found, calibration=calibration)
+
+
+def _load(side: Side, name: str, *args: str, reports: int) -> Load:
     command = genuine.java(f"example.benchmark.{name}", *args, "-t", TOPIC, "-n", side.namesrv)
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     watchdog = threading.Timer(10 * reports + 60, child.kill)

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 ROW = {
     "work": "send", "unit": "msg/s", "ours": 30_000.0, "genuine": 10_000.0, "ratio": 3.0,
-    "goal": ">= 2 x", "holds": "yes", "cause": "",
+    "goal": ">= 2 x", "holds": "yes", "cause": "", "calibration": "99-101 ms",
 }  # fmt: skip
 
 
@@ -30,6 +30,19 @@ def test_the_page_has_a_line_for_each_row_with_its_ratio_goal_and_cause(tmp_path
     assert all(
         part in text for part in ("30,000", "10,000", "3.00", "&gt;= 2 x", "the disk", ">NO</td>")
     )
+
+
+def test_rows_that_fell_short_stand_in_one_list_before_all_others(tmp_path: Path) -> None:
+    missed = {**ROW, "work": "pull", "holds": "NO"}
+    (tmp_path / "bench-a.json").write_text(json.dumps([ROW]))
+    (tmp_path / "bench-b.json").write_text(json.dumps([missed, {**missed, "goal": ""}]))
+    text = page_of(tmp_path)
+    first, second = text.index("<h2>Fell short</h2>"), text.index("<h2>Works</h2>")
+    assert "<td>pull</td>" in text[first:second]
+    assert text[first:second].count("<tr>") == 2
+    assert "99-101 ms" in text[first:second]
+    (tmp_path / "bench-b.json").unlink()
+    assert "Fell short" not in page_of(tmp_path)
 
 
 def test_points_of_a_series_are_one_plot_for_both_sides(tmp_path: Path) -> None:

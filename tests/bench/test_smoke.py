@@ -29,6 +29,7 @@ SMALL = {
     " --out DIRECTORY/filter_scan.json",
     "filters": "--ours-only --messages 1000 --passes 1 --out DIRECTORY/filters.json",
     "flame_graphs": "--only 1 --seconds 0.5 --tools perf --no-install --out DIRECTORY",
+    "footprint": "--only help,import --rounds 1 --out DIRECTORY/footprint.json",
     "growth": "--ours-only --only body --most 16 --rounds 1 --seconds 0.1 --warm 0"
     " --out DIRECTORY/growth.json",
     "keys": "--ours-only --messages 200 --queries 20 --passes 1 --out DIRECTORY/keys.json",

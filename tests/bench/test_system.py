@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
+import pytest
 from bench.lib import measures, rows, sides
+from bench.lib.calibration import Calibration
 
 from bench import system
 
@@ -15,13 +17,50 @@ def test_a_percentile_is_one_of_the_values() -> None:
     assert measures.percentile([7.5], 50) == 7.5
 
 
-def test_a_round_counts_by_the_median_of_each_figure() -> None:
-    rounds = [
-        sides.Load(rate=rate, round_trip_ms=trip, broker_cpu_us=cpu)
-        for rate, trip, cpu in ((1.0, 9.0, 5.0), (3.0, 8.0, 4.0), (2.0, None, 6.0))
-    ]
-    found = system.middle(rounds)
-    assert (found.rate, found.round_trip_ms, found.broker_cpu_us) == (2.0, 8.5, 5.0)
+def load(rate: float, trip: float | None, cpu: float) -> sides.Load:
+    return sides.Load(rate, trip, cpu, Calibration(100, 101))
+
+
+def test_a_line_has_the_medians_of_each_side_and_how_fast_the_machine_was() -> None:
+    ours = [load(1.0, 9.0, 5.0), load(3.0, 8.0, 4.0), load(2.0, 7.0, 6.0)]
+    rounds = {"ours": ours, "genuine": [sides.Load(4.0, None, 8.0, Calibration(100, 150))]}
+    line = rows.compared("send", "msg/s", rounds, lambda one: one.rate)
+    assert (line.ours, line.theirs, line.calibration) == (
+        2.0,
+        4.0,
+        "100-150 ms, moved 50%, 1 unsteady",
+    )
+    alone = rows.compared("send", "us", {"ours": ours}, lambda one: one.broker_cpu_us)
+    assert (alone.ours, alone.theirs, alone.calibration) == (5.0, None, "100-101 ms")
+
+
+def test_a_goal_of_each_round_is_that_of_the_worst_one() -> None:
+    rounds = {
+        "ours": [load(30.0, 1.0, 2.0), load(10.0, 1.0, 3.0), load(40.0, 1.0, 2.0)],
+        "genuine": [load(10.0, 2.0, 10.0), load(10.0, 2.0, 10.0), load(10.0, 2.0, 10.0)],
+    }
+    table = {row.work: row for row in system.rows({"send64": rounds, "batch": rounds})}
+    batch = table["BatchProducer 10 x 32: throughput, worst round"]
+    assert (batch.ours, batch.theirs, batch.goal, batch.verdict) == (1.0, None, ">= 1.3", "NO")
+    send = table["Producer, 64 threads: broker CPU a message, worst round"]
+    assert (send.ours, send.goal, send.verdict) == (0.3, "<= 0.25", "NO")
+    assert table["BatchProducer 10 x 32: throughput"].verdict == "yes"
+
+
+def test_without_the_other_side_there_is_no_worst_round() -> None:
+    rounds = {"ours": [load(30.0, 1.0, 2.0)]}
+    assert [row.verdict for row in system.rows({"batch": rounds})] == ["no peer", "no peer"]
+
+
+def test_a_work_as_a_whole_gives_its_calibration_to_rows_without_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        rows, "steadily", lambda measure, repeats_max: (measure(), Calibration(9, 9, repeats_max))
+    )
+    own = rows.Row("b", "s", 1.0, calibration="own")
+    found = rows.calibrated(lambda: [rows.Row("a", "s", 1.0), own], 1)
+    assert [row.calibration for row in found] == ["9-9 ms, 1 repeated", "own"]
 
 
 def test_rows_are_saved_with_their_cause_and_the_point_of_their_plot(tmp_path: Path) -> None:

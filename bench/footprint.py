@@ -1,0 +1,138 @@
+"""What our programs cost before they do anything: imports, `--help`, memory at rest, the demo.
+
+    python -m bench.footprint --only import,help --aiokafka /tmp/aiokafka/bin/python
+
+import  CPU of a process that imports `roquet.client`, beside one that imports aiokafka
+help    milliseconds of `roquet --help`
+idle    memory and CPU of a broker with nothing to do
+dev     memory of `roquet dev` with nothing to do
+demo    seconds of the part of `roquet demo` that is Spark's
+
+The peer is measured where it can be imported: aiokafka is in no environment of ours. Linux only.
+"""
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from bench.lib.calibration import REPEATS_MAX
+from bench.lib.measures import cpu_seconds, rss_mib
+from bench.lib.rows import Row, at_most, bound, calibrated, save, show
+from bench.lib.sides import ours
+from harness.processes import ROQUET
+from harness.servers import DevServer
+
+SETTLE_S: Final = 3.0
+"""Between the ready line of a server and the first look at its memory."""
+SPARK_BEGINS: Final = "Spark streams"
+"""Begins the line of `roquet demo` that its part of Spark prints first."""
+
+
+def run(command: Sequence[str]) -> tuple[float, float]:
+    """CPU seconds of a process, and seconds until it ended; it has to succeed."""
+    began = time.perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _pid, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, command)
+    return used.ru_utime + used.ru_stime, time.perf_counter() - began
+
+
+def imports(given: argparse.Namespace, _: Path) -> Iterator[Row]:
+    """CPU of an import, interpreter included; sides in turn."""
+    sides = {"roquet.client": sys.executable}
+    if given.aiokafka or importlib.util.find_spec("aiokafka"):
+        sides["aiokafka"] = given.aiokafka or sys.executable
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for _round in range(given.rounds):
+        for name, python in sides.items():
+            found[name].append(run([python, "-c", f"import {name}"])[0] * 1000)
+    peer = median(found["aiokafka"]) if "aiokafka" in found else None
+    row = Row(
+        "import roquet.client, beside aiokafka: CPU", "ms", median(found["roquet.client"]), peer
+    )
+    yield at_most(row, "1.0 x")
+
+
+def help_text(given: argparse.Namespace, _: Path) -> Iterator[Row]:
+    """The time that a user waits for `roquet --help`."""
+    times = [run([*ROQUET, "--help"])[1] * 1000 for _ in range(given.rounds)]
+    yield bound("roquet --help", "ms", median(times), 150)
+
+
+def idle(given: argparse.Namespace, folder: Path) -> Iterator[Row]:
+    """A broker with nothing to do."""
+    with ours(folder) as side:
+        time.sleep(SETTLE_S)
+        before = cpu_seconds(side.pid)
+        time.sleep(given.seconds)
+        share = (cpu_seconds(side.pid) - before) / given.seconds * 100
+        yield bound("idle broker: RSS", "MiB", rss_mib(side.pid), 40)
+        yield bound("idle broker: CPU", "%", share, 1)
+
+
+def dev(_: argparse.Namespace, folder: Path) -> Iterator[Row]:
+    """A name server and a broker in one process, with nothing to do."""
+    with DevServer(folder) as server:
+        time.sleep(SETTLE_S)
+        yield bound("idle roquet dev: RSS", "MiB", rss_mib(server.pid), 60)
+
+
+def demo(given: argparse.Namespace, folder: Path) -> Iterator[Row]:
+    """Spark's part of the demo: two starts, and what they write."""
+    command = [*ROQUET, "demo", "--html", str(folder / "demo.html")]
+    command += ["--flights", str(given.flights)] if given.flights else []
+    began = 0.0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            began = time.monotonic() if line.startswith(SPARK_BEGINS) else began
+        took = time.monotonic() - began
+    if child.returncode or not began:
+        raise subprocess.CalledProcessError(child.returncode, command)
+    yield bound("roquet demo: Spark's part", "s", took, 41)
+
+
+WORKS: Final[dict[str, Callable[[argparse.Namespace, Path], Iterator[Row]]]] = {
+    "import": imports,
+    "help": help_text,
+    "idle": idle,
+    "dev": dev,
+    "demo": demo,
+}
+
+
+def main() -> None:
+    """Measure, print, write the JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default=",".join(WORKS), help=f"some of {','.join(WORKS)}")
+    parser.add_argument("--rounds", type=int, default=15, help="of processes that end at once")
+    parser.add_argument("--seconds", type=float, default=20, help="of a look at an idle broker")
+    parser.add_argument("--flights", type=int, help="of the demo; all without it")
+    parser.add_argument("--aiokafka", metavar="PYTHON", help="an interpreter that has aiokafka")
+    parser.add_argument("--out", type=Path, default=Path("build/bench-footprint.json"))
+    given = parser.parse_args()
+    table: list[Row] = []
+    for name in given.only.split(","):
+        with tempfile.TemporaryDirectory(prefix="roquet-footprint-") as folder:
+            (Path(folder) / name).mkdir()
+            work = partial(WORKS[name], given, Path(folder) / name)
+            table += calibrated(work, 0 if name == "demo" else REPEATS_MAX)
+    show(table, peer="aiokafka")
+    save(table, given.out, peer="other")
+
+
+if __name__ == "__main__":
+    main()
