@@ -63,7 +63,7 @@ def lines(name: str, rows: Sequence[Row]) -> Iterator[tuple[object, ...]]:
             Cell(figure(row["ours"]), is_whole=True),
             Cell(figure(peer(row)) + beside, is_whole=True),
             figure(row.get("ratio")),
-            Cell(row.get("goal", ""), is_whole=True),
+            row.get("goal", ""),
             Cell(verdict, VERDICTS.get(verdict), is_whole=True),
             row.get("cause", ""),
             row.get("calibration", ""),
@@ -113,6 +113,10 @@ def timeline(path: Path) -> Iterator[Section]:
     yield Section(title=f"Mixed load over time ({path.name})", content=_grid(content))
 
 
+def _small(content: str) -> str:
+    return f'<div style="font-size: 75%">{content}</div>'
+
+
 def _grid(content: str) -> str:
     style = "display: grid; grid-template-columns: repeat(auto-fill, minmax(20rem, 1fr)); gap: 1rem"
     return f'<div style="{style}">{content}</div>'
@@ -138,9 +142,9 @@ def sections(files: Mapping[str, tuple[datetime, list[Row]]], build: Path) -> It
         for line in lines(name, [row for row in rows if row.get("goal") and row["holds"] == "NO"])
     ]
     if missed:
-        yield Section(title="Fell short", content=table(HEADER, missed))
+        yield Section(title="Fell short", content=_small(table(HEADER, missed)))
     cells = [line for name, (_, rows) in files.items() for line in lines(name, rows)]
-    yield Section(title="Works", content=table(HEADER, cells))
+    yield Section(title="Works", content=_small(table(HEADER, cells)))
     times = [
         (name, Cell(f"{when:%Y-%m-%d %H:%M} UTC"), len(rows))
         for name, (when, rows) in files.items()
