@@ -10,23 +10,27 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.access.conftest import PEER, TABLES, peer_at, request_of
+from msgspec.structs import replace
+from tests.access.conftest import PEER, SECRETS, TABLES, peer_at, request_of
 
 from roquet.access.gaps import AccessGap
 from roquet.access.guard import LOG_PAUSE_MS, AccessGuard, AccessRules
-from roquet.model.access import AccessTables
+from roquet.model.access import AccessTables, PolicyType, User, UserStatus, UserType
 from roquet.model.errors import CallRefused, FieldError
 from roquet.net.router import Peer
+from roquet.rules.access.changes import change_acl, policy_entry
 from roquet.rules.access.decision import AccessRequest, AccessVerdict, decide
+from roquet.wire.call import Call
 from roquet.wire.calls.access import ListUsers
 from roquet.wire.calls.admin.settings import GetSettings
+from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.query import QueryByKey, ViewMessage
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import RequestCode, ResponseCode
 from roquet.wire.command import JSON, ROCKETMQ, Command
 from roquet.wire.compact import read_pairs, write_pairs
 from roquet.wire.fields import decode_call
-from roquet.wire.signing import signed_header
+from roquet.wire.signing import SigningKey, signed_by
 
 pytestmark = pytest.mark.usefixtures("form")
 
@@ -95,9 +99,9 @@ def test_a_request_that_was_changed_on_its_way_is_refused(
     fields = dict(command.ext)
     name = data.draw(st.sampled_from(sorted(fields.keys() - {"AccessKey"})))
     fields[name] += data.draw(st.text("0x", min_size=1, max_size=3))
-    changed = msgspec.structs.replace(command, fields=fields)
+    changed = replace(command, fields=fields)
     assert remark(guard, changed) == "check signature failed."
-    longer = msgspec.structs.replace(command, body=command.body + b"x")
+    longer = replace(command, body=command.body + b"x")
     assert remark(guard, longer) == "check signature failed."
 
 
@@ -122,7 +126,7 @@ def test_super_users_may_do_everything_and_others_without_a_policy_nothing(
 
 def test_a_code_that_nobody_serves_needs_a_user_alone(guard: AccessGuard) -> None:
     call = request_of(GetSettings(), "bob")
-    assert guard.admit(msgspec.structs.replace(call, code=9999), PEER).code == 9999
+    assert guard.admit(replace(call, code=9999), PEER).code == 9999
     assert remark(guard, Command(9999)) == "username cannot be null."
 
 
@@ -135,6 +139,65 @@ def test_a_change_of_the_tables_counts_from_the_next_request_on() -> None:
     assert "no matched policies." in remark(guard, command)
     now[0] = AccessTables()
     assert remark(guard, command) == "User:alice is not found."
+
+
+ROOT = TABLES.users["root"]
+ALICE = TABLES.users["alice"]
+
+
+@pytest.mark.parametrize(
+    ("user", "call", "changed", "refusal"),
+    [
+        ("root", GetSettings(), replace(ROOT, user_type=UserType.NORMAL), "Cluster:c1"),
+        ("root", send("any"), replace(ROOT, user_type=UserType.NORMAL), "Topic:any"),
+        ("root", send(), replace(ROOT, password="new"), "check signature failed."),
+        ("root", send(), replace(ROOT, status=UserStatus.DISABLE), "User:root is disabled."),
+        ("alice", send(), replace(ALICE, password="new"), "check signature failed."),
+        ("alice", send(), replace(ALICE, status=UserStatus.DISABLE), "User:alice is disabled."),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_remembered_of_a_user_ends_with_any_change_of_him(
+    user: str, call: Call[Any], changed: User, refusal: str, kind: int
+) -> None:
+    now = [TABLES]
+    guard = AccessGuard(lambda: now[0], AccessRules(cluster="c1", checks_policies=True), lambda: 0)
+    command = request_of(call, user, serialize_type=kind)
+    for _ in range(3):
+        assert admits(guard, command)
+    now[0] = replace(TABLES, users={**TABLES.users, user: changed})
+    assert refusal in remark(guard, command)
+    now[0] = TABLES
+    assert admits(guard, command)
+
+
+@pytest.mark.parametrize("decision", ["Allow", "Deny"])
+def test_what_is_remembered_of_a_policy_ends_with_any_change_of_it(decision: str) -> None:
+    now = [TABLES]
+    guard = AccessGuard(lambda: now[0], AccessRules(cluster="c1", checks_policies=True), lambda: 0)
+    command = request_of(send(), "alice")
+    for _ in range(3):
+        assert admits(guard, command)
+    elsewhere = ["10.0.0.0/8"] if decision == "Allow" else None
+    entry = policy_entry("Topic:orders", ["Pub"], elsewhere, decision)
+    users = AccessTables(users=TABLES.users)
+    now[0] = change_acl(users, "alice", [(PolicyType.CUSTOM, [entry])])
+    assert "no permission to access Topic:orders from 127.0.0.1" in remark(guard, command)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_the_body_decides_each_one_is_looked_at(kind: int) -> None:
+    entry = policy_entry("Group:own", ["Sub"], None, "Allow")
+    guard = guard_of(change_acl(TABLES, "alice", [(PolicyType.CUSTOM, [entry])]))
+
+    def beat(user: str, group: bytes) -> Command:
+        body = b'{"clientID":"c","consumerDataSet":[{"groupName":"%s"}]}' % group
+        return request_of(Heartbeat(body=body), user, serialize_type=kind)
+
+    for _ in range(3):
+        assert admits(guard, beat("alice", b"own"))
+        assert "Group:other" in remark(guard, beat("alice", b"other"))
+        assert admits(guard, beat("root", b"other"))
 
 
 def test_without_policies_a_signature_is_enough() -> None:
@@ -169,21 +232,20 @@ def test_handlers_see_the_fields_that_were_checked(guard: AccessGuard) -> None:
     command = request_of(send(), "alice")
     twice = bytes(command.fields).replace(b'{"', b'{"b":"other","', 1)  # type: ignore[arg-type]
     for _ in range(2):
-        admitted = guard.admit(msgspec.structs.replace(command, fields=msgspec.Raw(twice)), PEER)
+        admitted = guard.admit(replace(command, fields=msgspec.Raw(twice)), PEER)
         assert decode_call(admitted, Send).topic == "orders"
     later = bytes(command.fields).replace(b'"}', b'","b":"other"}')  # type: ignore[arg-type]
-    changed = msgspec.structs.replace(command, fields=msgspec.Raw(later))
+    changed = replace(command, fields=msgspec.Raw(later))
     assert remark(guard, changed) == "check signature failed."
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_requests_pass_as_they_came_the_first_one_and_those_like_it(
-    guard: AccessGuard, kind: int
-) -> None:
+def test_requests_of_a_known_key_pass_as_they_came(guard: AccessGuard, kind: int) -> None:
     first = request_of(send(body=b"one"), "alice", serialize_type=kind)
-    second = request_of(send(body=b"two"), "alice", serialize_type=kind)
-    assert guard.admit(first, PEER) is first
-    assert guard.admit(second, PEER) is second
+    assert guard.admit(first, PEER).ext == first.ext
+    for topic in ("orders", "local", "local"):
+        command = request_of(send(topic, b"two"), "alice", serialize_type=kind)
+        assert guard.admit(command, PEER) is command
     assert guard.user == "alice"
     assert remark(guard, request_of(send())) == "username cannot be null."
     assert guard.user == ""
@@ -211,8 +273,8 @@ def test_a_header_of_many_names_is_left_to_the_whole_check(guard: AccessGuard, k
     command = request_of(send(), "alice", serialize_type=kind)
     many = {f"{number:05}": "v" for number in range(5_000)}
     fields = b"{" + ",".join(f'"{name}":"{value}"' for name, value in many.items()).encode() + b"}"
-    long = msgspec.structs.replace(command, fields=msgspec.Raw(fields))
-    assert signed_header(long.fields, ()) is None
+    long = replace(command, fields=msgspec.Raw(fields))
+    assert signed_by(long.fields, b"", {"alice": SigningKey(SECRETS["alice"])}, ()) is None
     assert remark(guard, long) == "username cannot be null."
 
 
@@ -230,7 +292,7 @@ def test_a_request_that_was_changed_is_refused_behind_others_that_were_allowed(
                 given = received(changed, kind)
                 assert "check signature failed." in remark(guard, given(command))
     assert "check signature failed." in remark(
-        guard, msgspec.structs.replace(command, body=command.body + b"x"), PEER
+        guard, replace(command, body=command.body + b"x"), PEER
     )
     for stranger in ("bob", "root"):  # whose keys are others
         given = received(fields | {"AccessKey": stranger}, kind)
@@ -242,9 +304,9 @@ def received(fields: dict[str, str], kind: int) -> Callable[[Command], Command]:
     """Gives a command these fields, as they are received."""
     if kind == JSON:
         raw = msgspec.Raw(json.dumps(fields, separators=(",", ":")).encode())
-        return lambda command: msgspec.structs.replace(command, fields=raw)
+        return lambda command: replace(command, fields=raw)
     packed = read_pairs(write_pairs(fields))
-    return lambda command: msgspec.structs.replace(command, fields=packed)
+    return lambda command: replace(command, fields=packed)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hmac import digest
 from typing import Any
 
@@ -24,10 +24,9 @@ from roquet.wire.frame import FrameReader
 from roquet.wire.signing import (
     VERSION_WITHOUT_UNIQUE,
     Credentials,
-    SignedHeader,
     Signer,
     SigningKey,
-    signed_header,
+    signed_by,
     text_fields,
 )
 
@@ -160,9 +159,8 @@ def test_what_strangers_send_does_not_fill_the_memory_of_a_key() -> None:
 OutcomeOfBoth = Callable[[Callable[[], object]], object]
 
 PROPERTIES = 'TAGS\x01é\x02KEYS\x01"k\\\x02'
-FIELDS = {
-    "b": "orders", "a": "g", "i": PROPERTIES, "Signature": "c2ln", "AccessKey": "alice", "aa": "7",
-}  # fmt: skip
+FIELDS = {"b": "orders", "a": "g", "i": PROPERTIES, "aa": "7"}
+HUSH = SigningKey("hush")
 
 REQUIRED = {"a": "g", "b": "t", "c": "x", "d": "4", "e": "1", "f": "0", "g": "1", "h": "0"}
 
@@ -177,7 +175,7 @@ VALUES = st.one_of(
 PAIRS = st.lists(st.tuples(NAMES, VALUES), max_size=8)
 
 
-def raw(fields: dict[str, Any], *, ascii_only: bool = False) -> msgspec.Raw:
+def raw(fields: Mapping[str, Any], *, ascii_only: bool = False) -> msgspec.Raw:
     """Fields as a Java client sends them in JSON."""
     return msgspec.Raw(_json(fields, ascii_only))
 
@@ -191,60 +189,95 @@ def packed(fields: dict[str, str]) -> PackedFields:
     return read_pairs(write_pairs(fields))
 
 
-def joined(fields: dict[str, str]) -> bytes:
-    """Values in the order of their names."""
-    return "".join(fields[name] for name in sorted(fields) if name != "Signature").encode()
+def signed(fields: dict[str, str], body: bytes = b"") -> dict[str, str]:
+    """Fields with the signature of alice, whose secret is HUSH; as `expected` makes it."""
+    named = fields | {"AccessKey": "alice"}
+    return named | {"Signature": expected(named, body, "hush")}
 
 
-@pytest.mark.parametrize("fields", [raw(FIELDS), raw(FIELDS, ascii_only=True), packed(FIELDS)])
-def test_values_are_joined_in_the_order_of_their_names(fields: msgspec.Raw) -> None:
-    assert signed_header(fields, ("b", "none", "Signature")) == SignedHeader(
-        b"alice" + b"g" + b"7" + b"orders" + PROPERTIES.encode(), "alice", b"c2ln",
-        ("orders", None, "c2ln"),
-    )  # fmt: skip
+def who(
+    fields: msgspec.Raw | PackedFields | dict[str, str], *wanted: str, body: bytes = b""
+) -> tuple[str, tuple[str | None, ...]] | None:
+    return signed_by(fields, body, {"alice": HUSH, "bob": SigningKey("sh")}, wanted)
 
 
-@pytest.mark.parametrize("fields", [raw({}), packed({})])
-def test_a_header_without_fields_has_an_empty_text(fields: msgspec.Raw) -> None:
-    assert signed_header(fields, ("b",)) == SignedHeader(b"", None, b"", (None,))
+SIGNED = signed(FIELDS)
+
+
+@pytest.mark.parametrize("fields", [raw(SIGNED), raw(SIGNED, ascii_only=True), packed(SIGNED)])
+def test_a_signed_header_gives_its_user_and_the_values_that_are_asked_for(
+    fields: msgspec.Raw,
+) -> None:
+    values = "orders", None, SIGNED["Signature"], PROPERTIES, "alice"
+    assert who(fields, "b", "none", "Signature", "i", "AccessKey") == ("alice", values)
+    assert who(fields) == ("alice", ())
+
+
+@pytest.mark.parametrize("made", [raw, packed])
+def test_others_signatures_and_users_without_a_key_have_to_be_checked_in_full(
+    made: Callable[[dict[str, str]], msgspec.Raw | PackedFields],
+) -> None:
+    proof = SIGNED["Signature"]
+    for changed in (
+        {"Signature": ""}, {"Signature": proof[:-1]}, {"Signature": proof + "="},
+        {"Signature": "é"}, {"AccessKey": "bob"}, {"AccessKey": "eve"}, {"AccessKey": ""},
+        {"b": "order"}, {"z": "more"}, {"i": PROPERTIES + "\0"},
+    ):  # fmt: skip
+        assert who(made(SIGNED | changed)) is None
+    assert who(made(SIGNED), body=b"x") is None
+    for name in ("Signature", "AccessKey", "b"):
+        assert who(made({key: value for key, value in SIGNED.items() if key != name})) is None
+    assert who(made({})) is None
+
+
+def test_a_body_is_signed_whatever_holds_it() -> None:
+    sent = raw(signed(FIELDS, b"body"))
+    assert who(sent, body=b"body") == who(sent, body=memoryview(b"body")) == ("alice", ())  # type: ignore[arg-type]
+    assert who(sent, body=b"Body") is None
+
+
+@pytest.mark.parametrize("value", [None, 1, True, ["x"], {}])
+def test_fields_that_are_no_texts_have_to_be_read_in_full(value: object) -> None:
+    assert who(raw({**SIGNED, "z": value})) is None
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        raw({"a": None}), raw({"a": 1}), raw({"a": True}), raw({"a": ["x"]}), raw({"a": {}}),
-        msgspec.Raw(b"null"), msgspec.Raw(b"[]"), msgspec.Raw(b""), msgspec.Raw(b'{"a":"x"'),
-        msgspec.Raw(b'{"a":"\xff"}'), msgspec.Raw(b'{"a":"\xed\xa0\x80"}'),
-        msgspec.Raw(b'{"a":"\\ud800"}'), msgspec.Raw(b'{"a":"\n"}'), msgspec.Raw(b'{"a":"x",}'),
-        raw({"a": "x", "_UNIQUE_KEY_QUERY": "true"}), packed({"_UNIQUE_KEY_QUERY": "true"}),
-        {"a": "x"},
+        msgspec.Raw(b"null"), msgspec.Raw(b"[]"), msgspec.Raw(b""),
+        *(
+            msgspec.Raw(_json(SIGNED, False)[:-1] + end)
+            for end in (
+                *(b"", b",}", b',"z":"\xff"}', b',"z":"\xed\xa0\x80"}'),
+                *(b',"z":"\\ud800"}', b',"z":"\n"}'),
+            )
+        ),
+        raw(signed({"a": "x", "_UNIQUE_KEY_QUERY": "true"})),
+        packed(signed({"a": "x", "_UNIQUE_KEY_QUERY": "true"})),
+        SIGNED,
     ],
 )  # fmt: skip
 def test_other_headers_have_to_be_read_in_full(fields: msgspec.Raw) -> None:
-    assert signed_header(fields, ()) is None
+    assert who(fields) is None
 
 
 def test_of_a_name_that_is_given_twice_the_last_value_counts() -> None:
-    twice = msgspec.Raw(b'{"AccessKey":"root","b":"x","AccessKey":"alice","\\u0062":"y"}')
-    assert signed_header(twice, ("b",)) == SignedHeader(b"alicey", "alice", b"", ("y",))
-    pairs = write_pairs({"b": "x"}) + write_pairs({"b": "y", "a": "z"})
-    assert signed_header(read_pairs(pairs), ("b",)) == SignedHeader(b"zy", None, b"", ("y",))
+    last = signed({"b": "y"})
+    twice = '{"AccessKey":"root","b":"x","AccessKey":"alice","\\u0062":"y"'
+    proof = f',"Signature":"{last["Signature"]}"}}'
+    assert who(msgspec.Raw((twice + proof).encode()), "b") == ("alice", ("y",))
+    pairs = write_pairs({"b": "x"}) + write_pairs(last)
+    assert who(read_pairs(pairs), "b") == ("alice", ("y",))
 
 
 @given(st.dictionaries(NAMES.filter(lambda name: name != "_UNIQUE_KEY_QUERY"), VALUES))
 def test_any_texts_are_read_from_both_serialisations(fields: dict[str, str]) -> None:
-    wanted = ("a", "b")
+    sent = signed(fields)
     for ascii_only in (False, True):
-        header = signed_header(raw(fields, ascii_only=ascii_only), wanted)
-        assert header is not None
-        assert (header.text, header.access_key) == (joined(fields), fields.get("AccessKey"))
-        assert header.signature == fields.get("Signature", "").encode()
-        assert header.values == tuple(map(fields.get, wanted))
-    filled = {name: value for name, value in fields.items() if value}
-    header = signed_header(packed(fields), wanted)
-    assert header is not None
-    assert (header.text, header.access_key) == (joined(filled), filled.get("AccessKey"))
-    assert header.values == tuple(map(filled.get, wanted))
+        found = who(raw(sent, ascii_only=ascii_only), "a", "b")
+        assert found == ("alice", (fields.get("a"), fields.get("b")))
+    filled = signed({name: value for name, value in fields.items() if value})
+    assert who(packed(filled), "a", "b") == ("alice", (filled.get("a"), filled.get("b")))
 
 
 def json_of(pairs: list[tuple[str, str]], escaped: bool, odd: str) -> bytes:
@@ -273,28 +306,27 @@ HEADERS = st.builds(json_of, PAIRS, st.booleans(), ODD)
 def test_both_forms_read_damaged_headers_alike(
     outcome_of_both: OutcomeOfBoth, header: bytes
 ) -> None:
-    outcome_of_both(lambda: signed_header(msgspec.Raw(header), ("a", "b")))
+    outcome_of_both(lambda: who(msgspec.Raw(header), "a", "b"))
 
 
 @given(HEADERS, st.binary(max_size=3))
 def test_nothing_is_accepted_that_the_fields_read_one_by_one_do_not_sign(
     header: bytes, body: bytes
 ) -> None:
-    key = SigningKey("hush")
     unsigned = text_fields(msgspec.Raw(header))
     if unsigned is None:
         return
-    for signed in (unsigned, {name: v for name, v in unsigned.items() if name != "a"}):
-        signature = key.signature(signed, body)
-        sent = header[:-1] + (b"," if unsigned else b"") + f'"Signature":"{signature}"}}'.encode()
-        read = signed_header(msgspec.Raw(sent), ())
+    for covered in (unsigned, {name: v for name, v in unsigned.items() if name != "a"}):
+        proof = HUSH.signature(covered, body)
+        sent = header[:-1] + (b"," if unsigned else b"") + f'"Signature":"{proof}"}}'.encode()
         fields = text_fields(msgspec.Raw(sent))
         assert fields is not None
-        if read is not None:
-            accepted = key.has_made(read.signature, read.text, body)
-            assert accepted == key.has_signed(fields, body, VERSION)
-            assert not key.has_made(read.signature, read.text, body + b"x")
-            assert not key.has_made(read.signature[:-1], read.text, body)
+        name = fields.get("AccessKey", "")
+        is_whole = "AccessKey" in fields and "_UNIQUE_KEY_QUERY" not in fields
+        accepted = is_whole and HUSH.has_signed(fields, body, VERSION)
+        answer = (name, (fields.get("a"),)) if accepted else None
+        assert signed_by(msgspec.Raw(sent), body, {name: HUSH}, ("a",)) == answer
+        assert signed_by(msgspec.Raw(sent), body + b"x", {name: HUSH}, ("a",)) is None
 
 
 @given(
@@ -336,11 +368,9 @@ def _decoded(fields: msgspec.Raw | PackedFields | dict[str, str]) -> Send | str:
 
 
 def test_more_fields_than_requests_have_are_left_to_the_python_form() -> None:
-    for count in (63, 64, 65, 1_000):
-        fields = {f"f{number}": str(number) for number in range(count)}
-        header = signed_header(raw(fields), ("f7",))
-        assert header == SignedHeader(joined(fields), None, b"", ("7",))
-        assert signed_header(packed(fields), ("f7",)) == header
+    for count in (61, 62, 63, 1_000):
+        sent = signed({f"f{number}": str(number) for number in range(count)})
+        assert who(raw(sent), "f7") == who(packed(sent), "f7") == ("alice", ("7",))
 
 
 @pytest.mark.parametrize("made", [raw, packed])
@@ -348,6 +378,6 @@ def test_long_fields_that_the_compiled_form_leaves_are_not_read_here(
     made: Callable[[dict[str, str]], msgspec.Raw | PackedFields],
 ) -> None:
     many = {f"{number:03}": "v" * 64 for number in range(400)}
-    assert signed_header(made(many), ()) is None
+    assert who(made(signed(many))) is None
     few = {name: many[name] for name in list(many)[:100]}
-    assert signed_header(made(few), ("007",)) == SignedHeader(joined(few), None, b"", ("v" * 64,))
+    assert who(made(signed(few)), "007") == ("alice", ("v" * 64,))

@@ -24,6 +24,7 @@ from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.fields import HEADER_CODECS
 from roquet.wire.records import batch, partial_decode, record
+from roquet.wire.signing import SigningKey
 
 EDGES: Final = (
     0, 1, -1, 2, 22, 91, 127, 128, 255, 32_767, 32_768, 65_535, 2**31 - 1, -(2**31), 2**31,
@@ -341,14 +342,24 @@ SIGNED_NAMES: Final = (
 )  # fmt: skip
 
 
-def signed_header(r: Random) -> Case:
-    """Fields of a request in either form, some twice, of another type, or damaged."""
+SIGNING_KEYS: Final = {name: SigningKey(name) for name in ("", "x", "alice")}
+
+
+def signed_by(r: Random) -> Case:
+    """Fields of a request in either form, some signed, some twice, of another type, or damaged."""
     names = SIGNED_NAMES[: r.choice((3, 9, 11, 14))]
     pairs = [(r.choice(names), r.choice(WORDS)) for _ in range(r.choice((0, 1, 3, 6, 20, 70)))]
     if r.random() < 0.8:
         pairs = [*dict(pairs).items()]
     wanted = tuple(r.choice(SIGNED_NAMES) for _ in range(r.randrange(1, 4)))
-    return Case((_json_fields(r, pairs) if r.random() < 0.6 else _pairs(r, pairs), wanted))
+    is_json, body = r.random() < 0.6, r.randbytes(r.choice((0, 1, 300)))
+    if r.random() < 0.5:
+        fields = {**dict(pairs), "AccessKey": r.choice((*SIGNING_KEYS, "é"))}
+        signed = {name: value for name, value in fields.items() if is_json or (name and value)}
+        key = SIGNING_KEYS.get(fields["AccessKey"], SIGNING_KEYS["x"])
+        pairs = [*(fields | {"Signature": key.signature(signed, body)}).items()]
+    sent = _json_fields(r, pairs) if is_json else _pairs(r, pairs)
+    return Case((sent, body, SIGNING_KEYS, wanted))
 
 
 def _json_fields(r: Random, pairs: list[tuple[str, str]]) -> msgspec.Raw:
@@ -669,6 +680,6 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
         entry_columns, sum_sizes, contains, decode, encode_frame, join_entries, join_ranges,
         join_properties, batch_body,
         offset_message_ids, numbered_texts, record_positions, cut_slices, split_texts,
-        plain_records, signed_header,
+        plain_records, signed_by,
     )
 }  # fmt: skip

@@ -68,7 +68,7 @@ FORMS: Final[dict[str, Any]] = {
         encode.join_properties, column_slices.contains,
         encode.batch_body, property_columns.numbered_texts, record_layout.record_positions,
         column_slices.cut_slices, properties.split_texts, queue_builder.plain_records,
-        signing.signed_header,
+        signing.signed_by,
     )
 }  # fmt: skip
 """Functions that have a compiled form, by name."""

@@ -28,7 +28,7 @@ from roquet.net.router import Peer
 from roquet.rules.access.decision import AccessRequest, decide, refusal_text
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
-from roquet.wire.signing import ACCESS_KEY, SigningKey, signed_header, text_fields
+from roquet.wire.signing import ACCESS_KEY, SigningKey, signed_by, text_fields
 
 log = logger(__name__)
 
@@ -74,15 +74,7 @@ class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 AllowedRequest = tuple[str, str, int, tuple[str | None, ...]]
-"""User, IP address, code, and the values of the fields from which the needs of the code follow."""
-
-
-class KnownSigner(msgspec.Struct, frozen=True):
-    """An enabled user whose key was needed since users or policies changed."""
-
-    name: str
-    key: SigningKey
-    needs_policy: bool
+"""User, IP address, code, and the values of the fields on which a decision depends."""
 
 
 class AccessGuard:
@@ -110,10 +102,14 @@ class AccessGuard:
             for code, requirement in REQUIRED.items()
             if code not in open_codes
         }
-        self._deciding = {code: one.fields or () for code, one in self._required.items()}
-        """Fields that decide on requests of a code."""
+        self._deciding: dict[int, tuple[str, ...] | None] = {
+            **{code: one.fields or () for code, one in self._required.items()},
+            **dict.fromkeys(rules.unsigned_codes),
+        }
+        """Fields that decide on requests of a code; None for a code that needs no user."""
         self._tables = AccessTables()
-        self._signers: dict[str | None, KnownSigner] = {}
+        self._keys: dict[str, SigningKey] = {}
+        """Keys of enabled users that were needed since users or policies changed."""
         self._allowed: set[AllowedRequest] = set()
         """Everything that a decision depends on, unless the body or the log is among it."""
         self.user = ""
@@ -129,25 +125,15 @@ class AccessGuard:
         """
         if self._tables_now() is not self._tables:
             self._forget()
-        code = command.code
-        if code in self._rules.unsigned_codes:
+        wanted = self._deciding.get(command.code, ())
+        if wanted is None:
             return self._without_user(command)
-        header = signed_header(command.fields, self._deciding.get(code, ()))
-        if header is None:
+        signed = signed_by(command.fields, command.body, self._keys, wanted)
+        if signed is None:
             return self._admit(command, peer)
-        signer = self._signers.get(header.access_key)
-        if signer is None:
-            return self._admit(command, peer, is_plain=True)
-        if not signer.key.has_made(header.signature, header.text, command.body):
-            self.user = ""
-            raise self._logged_refusal(_refused(BAD_SIGNATURE), command, peer)
-        name = signer.name
-        if (
-            signer.needs_policy
-            and code in self._required
-            and (name, host_of(peer.address), code, header.values) not in self._allowed
-        ):
-            return self._admit(command, peer, name, is_plain=True)
+        name, values = signed
+        if (name, host_of(peer.address), command.code, values) not in self._allowed:
+            return self._admit(command, peer, name)
         self.user = name
         return command
 
@@ -158,23 +144,20 @@ class AccessGuard:
         fields.pop(ACCESS_KEY, None)
         return msgspec.structs.replace(command, fields=fields)
 
-    def _admit(
-        self, command: Command, peer: Peer, name: str | None = None, *, is_plain: bool = False
-    ) -> Command:
-        """Admit a request by all its fields; `name` is the user whose signature was checked.
+    def _admit(self, command: Command, peer: Peer, name: str | None = None) -> Command:
+        """Admit a request by all its fields.
 
-        With `is_plain` the fields are those of a signed header, and go on as they came.
+        `name` is the user whose signature was checked, on fields that go on as they came.
         """
         self.user = ""
         fields = _fields_of(command)
         try:
             user = self._known(name) if name else self._authenticate(command, fields, peer)
-            if self._rules.checks_policies and user.user_type is not UserType.SUPER:
-                self._authorize(command, fields, user.name, host_of(peer.address))
+            self._authorize(command, fields, user, host_of(peer.address))
         except CallRefused as refusal:
             raise self._logged_refusal(refusal, command, peer) from None
         self.user = user.name
-        if is_plain and fields.get(ACCESS_KEY) == user.name:
+        if name:
             return command
         fields[ACCESS_KEY] = user.name  # a certificate's name is not among the fields
         return msgspec.structs.replace(command, fields=fields)
@@ -192,9 +175,7 @@ class AccessGuard:
         if (name := fields.get(ACCESS_KEY)) is None:
             return
         try:
-            user = self._known(name)
-            if self._rules.checks_policies and user.user_type is not UserType.SUPER:
-                self._authorize(admitted, fields, name, host_of(peer.address))
+            self._authorize(admitted, fields, self._known(name), host_of(peer.address))
         except CallRefused as refusal:
             raise self._logged_refusal(refusal, admitted, peer) from None
 
@@ -220,21 +201,24 @@ class AccessGuard:
             raise _refused(f"User:{name} is disabled.")
         return user
 
-    def _authorize(self, command: Command, fields: Mapping[str, str], name: str, ip: str) -> None:
-        """Check all that a request needs, one after another. Raises CallRefused for the first."""
-        if (required := self._required.get(command.code)) is None:
-            return
-        key: AllowedRequest | None = None
-        if (names := required.fields) is not None:
-            key = name, ip, command.code, tuple(map(fields.get, names))
+    def _authorize(self, command: Command, fields: Mapping[str, str], user: User, ip: str) -> None:
+        """Check what a request needs, and remember that it is allowed. Raises CallRefused."""
+        code = command.code
+        key: AllowedRequest = (
+            user.name, ip, code, tuple(map(fields.get, self._deciding.get(code) or ())),
+        )  # fmt: skip
         if key in self._allowed:
             return
-        facts = RequestFacts(fields, command.body, self._rules.cluster, self._topic_at)
-        for number, request in enumerate(required.needs(facts)):
-            if number >= NEEDS_MAX:
-                raise _refused(f"more than {NEEDS_MAX} resources in one request")
-            self._decide(request, name, ip)
-        if key is not None and _is_short(key):
+        required = self._required.get(code)
+        if required and self._rules.checks_policies and user.user_type is not UserType.SUPER:
+            facts = RequestFacts(fields, command.body, self._rules.cluster, self._topic_at)
+            for number, request in enumerate(required.needs(facts)):
+                if number >= NEEDS_MAX:
+                    raise _refused(f"more than {NEEDS_MAX} resources in one request")
+                self._decide(request, user.name, ip)
+            if required.fields is None:  # the body or the log decides as well
+                return
+        if _is_short(key):
             if len(self._allowed) >= ALLOWED_MAX:
                 self._allowed.clear()
             self._allowed.add(key)
@@ -245,16 +229,14 @@ class AccessGuard:
             raise _refused(refusal_text(name, request, ip, verdict))
 
     def _key(self, user: User) -> SigningKey:
-        signer = self._signers.get(user.name)
-        if signer is None:
-            needs_policy = self._rules.checks_policies and user.user_type is not UserType.SUPER
-            signer = KnownSigner(user.name, SigningKey(user.password), needs_policy)
-            self._signers[user.name] = signer
-        return signer.key
+        key = self._keys.get(user.name)
+        if key is None:
+            key = self._keys[user.name] = SigningKey(user.password)
+        return key
 
     def _forget(self) -> None:
         self._tables = self._tables_now()
-        self._signers.clear()
+        self._keys.clear()
         self._allowed.clear()
 
     def _logged_refusal(self, refusal: CallRefused, command: Command, peer: Peer) -> CallRefused:

@@ -99,15 +99,15 @@ class SigningKey:
     HMAC hashes a block of the key before each text and before each digest: both are hashed once.
     """
 
-    __slots__ = ("_inner", "_outer")
+    __slots__ = ("inner", "outer")
 
     def __init__(self, secret: str) -> None:
         key = secret.encode(errors="replace")
         if len(key) > _BLOCK_SIZE:
             key = sha1(key).digest()
         block = key.ljust(_BLOCK_SIZE, b"\0")
-        self._inner = sha1(block.translate(_INNER_PAD))
-        self._outer = sha1(block.translate(_OUTER_PAD))
+        self.inner = sha1(block.translate(_INNER_PAD))
+        self.outer = sha1(block.translate(_OUTER_PAD))
 
     def signature(self, ext: Mapping[str, str], body: bytes) -> str:
         """Signature of a request's fields, except that of a signature, and of its body."""
@@ -129,7 +129,7 @@ class SigningKey:
         return compare_digest(self._of(text, body), signature)
 
     def _of(self, text: bytes, body: bytes) -> bytes:
-        inner, outer = self._inner.copy(), self._outer.copy()
+        inner, outer = self.inner.copy(), self.outer.copy()
         inner.update(text)
         inner.update(body)
         outer.update(inner.digest())
@@ -184,39 +184,30 @@ _json_fields: Final = msgspec.json.Decoder(dict[str, str]).decode
 _packed_fields: Final = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
-class SignedHeader(msgspec.Struct, frozen=True, gc=False):
-    """Parts of a header by which its signature is checked."""
-
-    text: bytes
-    """Values of all fields but the signature, joined in the order of their names."""
-    access_key: str | None
-    signature: bytes
-    """As it was received; empty without one."""
-    values: tuple[str | None, ...]
-    """Values of the fields that were asked for."""
-
-
 @compiled
-def signed_header(
-    fields: msgspec.Raw | PackedFields | dict[str, str], wanted: tuple[str, ...]
-) -> SignedHeader | None:
-    """Read the signed parts of a header and the values of `wanted` fields.
+def signed_by(
+    fields: msgspec.Raw | PackedFields | dict[str, str],
+    body: bytes,
+    keys: dict[str, SigningKey],
+    wanted: tuple[str, ...],
+) -> tuple[str, tuple[str | None, ...]] | None:
+    """The access key by whose secret a request is signed, and the values of `wanted` fields.
 
-    None where more has to be known: of fields that are not all texts, and of those whose signature
-    depends on the client's version. None, too, for long ones where there is no compiled form, or
-    where it leaves them to this one. Of a name that is given twice the last value counts.
+    None where the signature is another one, or more has to be known: of an access key that is not
+    among `keys`, of fields that are not all texts, and of those whose signature depends on the
+    client's version. None, too, for long ones where there is no compiled form, or where it leaves
+    them to this one. Of a name that is given twice the last value counts.
     """
     if _size(fields) > HEADER_SIZE_MAX:
         return None
     named = text_fields(fields)
-    if named is None or UNSIGNED_ONCE in named:
+    if named is None or UNSIGNED_ONCE in named or not named.keys() >= {ACCESS_KEY, SIGNATURE}:
         return None
-    return SignedHeader(
-        signed_text(named),
-        named.get(ACCESS_KEY),
-        named.get(SIGNATURE, "").encode(errors="replace"),
-        tuple(map(named.get, wanted)),
-    )
+    key = keys.get(name := named[ACCESS_KEY])
+    signature = named[SIGNATURE].encode(errors="replace")
+    if key is None or not key.has_made(signature, signed_text(named), body):
+        return None
+    return name, tuple(map(named.get, wanted))
 
 
 def _size(fields: msgspec.Raw | PackedFields | dict[str, str]) -> int:

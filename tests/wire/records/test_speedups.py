@@ -18,7 +18,7 @@ from roquet.model.errors import MessageIllegal, RecordError
 from roquet.store.consume_queue.entries import entry_columns
 from roquet.wire.records import batch, partial_decode, record, speedups
 from roquet.wire.records.speedups import COMPILED, compiled, use_compiled
-from roquet.wire.signing import signed_header
+from roquet.wire.signing import signed_by
 
 OutcomeOfBoth = Callable[[Callable[[], object]], object]
 
@@ -240,7 +240,7 @@ def test_without_the_extension_module_functions_are_the_python_forms(
 @pytest.mark.parametrize(
     "function",
     [batch.item_columns, record.pack_batch, record.whole_records, partial_decode.property_finder,
-     partial_decode.property_positions, signed_header],
+     partial_decode.property_positions, signed_by],
 )  # fmt: skip
 def test_both_forms_have_the_same_parameters(function: Callable[..., object]) -> None:
     other = getattr(speedups.extension, function.__name__)
@@ -254,7 +254,8 @@ def test_none_is_no_bytes_to_the_compiled_forms() -> None:
     parts = record.BatchColumns([0], [b""], [b""], [0])
     for name, arguments in (
         ("item_columns", (None, 1)),
-        ("signed_header", (Raw(b"{}"), None)),
+        ("signed_by", (Raw(b"{}"), b"", None, ())),
+        ("signed_by", (Raw(b"{}"), b"", {}, None)),
         ("whole_records", (None, 0)),
         ("property_finder", (None,)),
         ("property_positions", (None, [0, 1], b"T")),

@@ -90,7 +90,6 @@ cdef const uint8_t* text_end(
 cdef enum:
     SIGNED_MAX = 64             # fields; Apache's requests have up to 30
 
-cdef object _SignedHeader = None
 cdef object _PackedFields = None
 cdef bytes _SIGNATURE = b"Signature"
 cdef bytes _ACCESS_KEY = b"AccessKey"
@@ -106,34 +105,25 @@ cdef struct SignedField:
     Py_ssize_t at               # in the signed text
 
 
-cdef int import_signed() except -1:
-    """Import the type of signed headers, whose module imports this one."""
-    global _SignedHeader, _PackedFields
-    from roquet.wire.compact import PackedFields
-    from roquet.wire.signing import SignedHeader
-
-    _PackedFields, _SignedHeader = PackedFields, SignedHeader
-    return 0
-
-
-def signed_header(fields, tuple wanted):
-    """The signed parts of ASCII names and texts that are all given once."""
+def signed_by(fields, body, dict keys not None, tuple wanted not None):
+    """Who signed ASCII names and texts that are all given once, and the values of `wanted` names."""
+    global _PackedFields
     cdef SignedField[SIGNED_MAX] found
     cdef Py_buffer view
     cdef Py_ssize_t count
     cdef bytes pairs
-    if _SignedHeader is None:
-        import_signed()
+    if _PackedFields is None:
+        from roquet.wire.compact import PackedFields as _PackedFields  # it imports this module
     if type(fields) is _PackedFields:
         pairs = fields.pairs
         count = pair_fields(found, chars(pairs), chars(pairs) + PyBytes_GET_SIZE(pairs))
-        return signed_parts(found, count, wanted)
+        return checked_fields(found, count, body, keys, wanted)
     if type(fields) is not Raw:
         return NotImplemented
     PyObject_GetBuffer(fields, &view, PyBUF_SIMPLE)
     try:
         count = json_fields(found, <const uint8_t*>view.buf, <const uint8_t*>view.buf + view.len)
-        return signed_parts(found, count, wanted)
+        return checked_fields(found, count, body, keys, wanted)
     finally:
         PyBuffer_Release(&view)
 
@@ -317,14 +307,15 @@ cdef bint sort_fields(SignedField* found, Py_ssize_t count, SignedField** sorted
     return True
 
 
-cdef object signed_parts(SignedField* found, Py_ssize_t count, tuple wanted):
-    """The SignedHeader of some fields; NotImplemented for -1 of them, and for a name given twice."""
+cdef object checked_fields(
+    SignedField* found, Py_ssize_t count, object body, dict keys, tuple wanted
+):
+    """The answer for some fields; NotImplemented for -1 of them, and for a name given twice."""
     cdef SignedField* sorted[SIGNED_MAX]
     cdef SignedField* field
     cdef SignedField* user = NULL
     cdef SignedField* proof = NULL
     cdef Py_ssize_t size = 0, index
-    cdef bytes text, signature = b""
     cdef list values = []
     if count < 0 or not sort_fields(found, count, sorted):
         return NotImplemented
@@ -339,21 +330,30 @@ cdef object signed_parts(SignedField* found, Py_ssize_t count, tuple wanted):
             user = field
         field.at = size
         size += field.size
+    if user == NULL or proof == NULL:
+        return None
     text = PyBytes_FromStringAndSize(NULL, size)
     for index in range(count):
         if sorted[index] != proof:
             write_value(<uint8_t*>PyBytes_AS_STRING(text) + sorted[index].at, sorted[index])
-    if proof != NULL:
-        signature = PyBytes_FromStringAndSize(NULL, proof.size)
-        write_value(<uint8_t*>PyBytes_AS_STRING(signature), proof)
-    for name in wanted:
-        field = field_of(found, count, name)
-        if field == NULL:
-            values.append(None)
-        else:
-            values.append(value_of(field, proof, text, signature))
-    key = None if user == NULL else value_of(user, proof, text, signature)
-    return _SignedHeader(text, key, signature, tuple(values))
+    signature = value_of(proof)
+    name = text_of(user)
+    key = keys.get(name)
+    if key is None or not is_made(key.inner, key.outer, text, body, signature):
+        return None
+    for wanted_name in wanted:
+        field = field_of(found, count, wanted_name)
+        values.append(None if field == NULL else text_of(field))
+    return name, tuple(values)
+
+
+cdef bint is_made(object inner, object outer, bytes text, object body, bytes signature) except -1:
+    """Whether a signature is that of a text and a body; `inner` and `outer` are a key's."""
+    inner, outer = inner.copy(), outer.copy()
+    inner.update(text)
+    inner.update(body)
+    outer.update(inner.digest())
+    return compare_digest(b2a_base64(outer.digest(), newline=False), signature)
 
 
 cdef SignedField* field_of(SignedField* found, Py_ssize_t count, str name) except? NULL:
@@ -366,7 +366,13 @@ cdef SignedField* field_of(SignedField* found, Py_ssize_t count, str name) excep
     return NULL
 
 
-cdef str value_of(SignedField* field, SignedField* proof, bytes text, bytes signature):
-    if field == proof:
-        return PyUnicode_DecodeUTF8(PyBytes_AS_STRING(signature), field.size, NULL)
-    return PyUnicode_DecodeUTF8(PyBytes_AS_STRING(text) + field.at, field.size, NULL)
+cdef str text_of(SignedField* field):
+    if field.size == field.value_size:
+        return PyUnicode_DecodeUTF8(<const char*>field.value, field.size, NULL)
+    return value_of(field).decode()
+
+
+cdef bytes value_of(SignedField* field):
+    cdef bytes value = PyBytes_FromStringAndSize(NULL, field.size)
+    write_value(<uint8_t*>PyBytes_AS_STRING(value), field)
+    return value

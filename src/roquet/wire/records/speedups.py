@@ -7,7 +7,7 @@ form then takes the call, and says what is wrong with the input if anything is.
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 try:
     from roquet.wire.records import _speedups
@@ -30,16 +30,20 @@ _SWITCHES: Final[list[Callable[[bool], bool]]] = []
 
 
 def compiled(python: Callable[P, R]) -> Callable[P, R]:
-    """Let the compiled function of the same name, where there is one, stand in for this one."""
+    """Let the compiled function of the same name, where there is one, stand in for this one.
+
+    Such a function is called with positional arguments.
+    """
     fast: Callable[..., Any] | None = getattr(extension, python.__name__, None)
     if fast is None:
         return python
     form: Callable[..., Any] = fast
 
     @wraps(python)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = form(*args, **kwargs)
-        return python(*args, **kwargs) if result is NotImplemented else result
+    def call(*args: Any) -> R:
+        # Positions alone: a dict of names for each call would cost as much as a short inner loop.
+        result: R = form(*args)
+        return python(*args) if result is NotImplemented else result  # type: ignore[call-arg]
 
     def switch(on: bool) -> bool:
         nonlocal form
@@ -47,7 +51,7 @@ def compiled(python: Callable[P, R]) -> Callable[P, R]:
         return before is fast
 
     _SWITCHES.append(switch)
-    return call
+    return cast("Callable[P, R]", call)
 
 
 def set_special(names: Iterable[str]) -> None:
