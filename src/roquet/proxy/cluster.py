@@ -156,6 +156,21 @@ class ProxiedCluster:
         await self.find_route(topic)
         return self.session.routes.writable(topic) or ()
 
+    async def check_writable(self, topic: str) -> None:
+        """Raise ProxyRefusal for an unknown topic, or one whose masters let nobody write.
+
+        A topic without a queue because a master is away is not refused: another one may follow.
+        """
+        await self.find_route(topic)
+        routes = self.session.routes
+        if routes.writable(topic):
+            return
+        await routes.refresh(topic)
+        has_masters = all(broker.leader is not None for broker in routes.brokers_of(topic))
+        if has_masters and not routes.writable(topic):
+            text = f"topic {topic} has no queue that may be written to: see its permission"
+            raise ProxyRefusal(StatusCode.FORBIDDEN, text)
+
     def sender(self, *, transactional: bool) -> MessageDelivery:
         """Sends messages; a half message once, since a second one would be asked about as well."""
         return self._without_retries if transactional else self.delivery
