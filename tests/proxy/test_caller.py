@@ -7,7 +7,7 @@ from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 
 
 def test_a_client_says_its_id_and_may_say_the_rest() -> None:
-    caller = caller_of([("x-mq-client-id", "c"), ("other-bin", b"\x00")], "ipv4:10.0.0.7:4711", 1.5)
+    caller = caller_of([("x-mq-client-id", "c"), ("other-bin", b"\x00")], "10.0.0.7:4711", 1.5)
     assert (caller.client_id, caller.language, caller.left_ms) == ("c", "", 1_500)
 
 

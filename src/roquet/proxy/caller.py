@@ -27,7 +27,7 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 def caller_of(
-    metadata: Iterable[tuple[str, str | bytes]], peer: str, left_s: float | None
+    metadata: Iterable[tuple[str, str | bytes]], address: str, left_s: float | None
 ) -> Caller:
     """The caller of a request; raises ProxyRefusal when it does not say its client id."""
     known = {name: value for name, value in metadata if isinstance(value, str)}
@@ -37,9 +37,7 @@ def caller_of(
             StatusCode.CLIENT_ID_REQUIRED, f"the header {CLIENT_ID} with the client's id is missing"
         )
     left_ms = None if left_s is None else max(int(left_s * 1_000), 0)
-    return Caller(
-        client_id, known.get(LANGUAGE, ""), known.get(VERSION, ""), address_of(peer), left_ms
-    )
+    return Caller(client_id, known.get(LANGUAGE, ""), known.get(VERSION, ""), address, left_ms)
 
 
 def address_of(peer: str) -> str:

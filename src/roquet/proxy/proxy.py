@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from roquet.proxy.admission import Admission
 from roquet.proxy.clients import ClientTable
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.config import ProxyConfig
@@ -13,7 +14,7 @@ from roquet.proxy.handlers.settling import SettlingHandler
 from roquet.proxy.handlers.telemetry import TelemetryHandler
 from roquet.proxy.handlers.transactions import TransactionsHandler
 from roquet.proxy.receipts import Deliveries, ReceiptRenewals
-from roquet.proxy.service import Handler, RpcMethod, stream, telemetry, unary
+from roquet.proxy.service import Handler, RpcMethod, RpcMethods
 from roquet.rules.proxy.renewal import SCAN_PERIOD_MS
 
 
@@ -47,11 +48,13 @@ class Proxy:
             "Heartbeat": telemetry_handler.heartbeat,
             "NotifyClientTermination": telemetry_handler.terminate,
         }
+        self.admission = Admission()
+        made = RpcMethods(self.admission)
         self.methods: Mapping[str, RpcMethod] = {
-            **{name: unary(name, handler) for name, handler in unaries.items()},
-            "ReceiveMessage": stream("ReceiveMessage", receiving.receive),
-            "PullMessage": stream("PullMessage", offsets.pull),
-            "Telemetry": telemetry(telemetry_handler.telemetry),
+            **{name: made.unary(name, handler) for name, handler in unaries.items()},
+            "ReceiveMessage": made.stream("ReceiveMessage", receiving.receive),
+            "PullMessage": made.stream("PullMessage", offsets.pull),
+            "Telemetry": made.telemetry(telemetry_handler.telemetry),
         }
         """Methods of the service by their names."""
 

@@ -46,7 +46,7 @@ Point = tuple[int, int]
 
 
 def self_signed(name: str, secret: int, nonce: int, serial: int) -> str:
-    """A certificate for `name` (64 characters at most), localhost and 127.0.0.1, and its key, as PEM.
+    """PEM of a certificate for `name` (64 characters at most) and this machine, and of its key.
 
     `secret` and `nonce` are from 1 to below `ORDER`, random, and each used once.
     """
