@@ -1,6 +1,7 @@
 """ProxyConfig: settings of the gRPC proxy, with their checks."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -35,7 +36,22 @@ class ProxyConfig(CheckedConfig, frozen=True, kw_only=True):
     proxy_protocol_from: tuple[str, ...] = ()
     """IP addresses and CIDR blocks of load balancers whose connections may begin with a header of
     the PROXY protocol."""
+    access_file: Path | None = None
+    """File with users and policies, as `roquet acl export` writes it: with it, requests must be
+    signed by a user who may make them. None serves everybody, unless `broker_users`."""
+    broker_users: bool = False
+    """Take users and policies from the brokers. The proxy's own user, whose keys are `access_key`
+    and `secret_key`, has to be a super user there."""
+    access_key: str | None = None
+    """Signs the proxy's own calls to name servers and brokers; None takes ROCKETMQ_ACCESS_KEY."""
+    secret_key: str | None = None
+    """Neither sent nor shown; None takes ROCKETMQ_SECRET_KEY."""
     clock: Clock = SYSTEM_CLOCK
+
+    @property
+    def checks_access(self) -> bool:
+        """Whether requests must be signed."""
+        return self.broker_users or self.access_file is not None
 
     @property
     def is_relayed(self) -> bool:

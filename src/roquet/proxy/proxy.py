@@ -1,8 +1,13 @@
 """Proxy: the parts of a proxy and what it serves, without the server that takes the requests."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
+from roquet.access.access_users import RELOAD_MS, AccessUsers
+from roquet.net.clock import every
+from roquet.proxy.access import ProxyAccess
 from roquet.proxy.admission import Admission
+from roquet.proxy.broker_users import BrokerUsers
 from roquet.proxy.clients import ClientTable
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.config import ProxyConfig
@@ -48,7 +53,9 @@ class Proxy:
             "Heartbeat": telemetry_handler.heartbeat,
             "NotifyClientTermination": telemetry_handler.terminate,
         }
-        self.admission = Admission()
+        self._file_users = AccessUsers(config.access_file) if config.access_file else None
+        self._broker_users = BrokerUsers(cluster.session) if config.broker_users else None
+        self.admission = Admission(self._access())
         made = RpcMethods(self.admission)
         self.methods: Mapping[str, RpcMethod] = {
             **{name: made.unary(name, handler) for name, handler in unaries.items()},
@@ -58,10 +65,20 @@ class Proxy:
         }
         """Methods of the service by their names."""
 
+    def _access(self) -> ProxyAccess | None:
+        if (users := self._file_users) is not None:
+            return ProxyAccess(lambda: users.tables)
+        return ProxyAccess(self._broker_users.tables) if self._broker_users is not None else None
+
     def start(self) -> None:
         """Open for requests; the cluster need not be reachable yet."""
         self._cluster.start()
         background = self._cluster.session.background
+        if (users := self._broker_users) is not None:
+            background.supervise(users.serve, "users of the brokers", self._clock)
+        if (file := self._file_users) is not None:
+            reload = partial(every, RELOAD_MS, file.reload, self._clock)
+            background.supervise(reload, "users of the file", self._clock)
         background.supervise(self._watch, "clients and receipts", self._clock)
 
     async def _watch(self) -> None:

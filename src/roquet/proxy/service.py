@@ -22,6 +22,16 @@ log = logger(__name__)
 
 NAME: Final = "apache.rocketmq.v2.MessagingService"
 
+TELEMETRY: Final = "Telemetry"
+"""The method whose requests are a stream."""
+
+STREAM_STATUSES: Final = (
+    StatusCode.UNAUTHORIZED,
+    StatusCode.FORBIDDEN,
+    StatusCode.CLIENT_ID_REQUIRED,
+)
+"""Codes with which Telemetry ends in good order, as at Apache's proxy: by no error of gRPC's."""
+
 Handler = Callable[[Any, Caller], Awaitable[Any]]
 StreamHandler = Callable[[Any, Caller], AsyncGenerator[Any, None]]
 RpcMethod: TypeAlias = Any
@@ -41,7 +51,7 @@ class RpcMethods:
 
         async def answer(message: Any, context: Context) -> Any:
             try:
-                found = await handler(message, admit(context))
+                found = await handler(message, admit(context, name, message))
             except RoquetError as error:
                 return response(status=status_of(error))
             except Exception as error:
@@ -64,7 +74,7 @@ class RpcMethods:
 
         async def answer(message: Any, context: Context) -> AsyncIterator[Any]:
             try:
-                async with aclosing(handler(message, admit(context))) as parts:
+                async with aclosing(handler(message, admit(context, name, message))) as parts:
                     async for part in parts:
                         yield part
             except RoquetError as error:
@@ -83,21 +93,22 @@ class RpcMethods:
         """Telemetry, which ends with an error of gRPC's when settings are refused."""
         command, admit = messages.TelemetryCommand, self._admission.admit
 
+        async def admitted(requests: Any, context: Context) -> AsyncIterator[Any]:
+            async for request in requests:
+                admit(context, TELEMETRY, request)
+                yield request
+
         async def answer(requests: Any, context: Context) -> AsyncIterator[Any]:
             try:
-                caller = admit(context)
-            except RoquetError as error:
-                yield command(status=status_of(error))
-                return
-            try:
-                async with aclosing(handler(requests, caller)) as parts:
+                caller = admit(context, TELEMETRY)
+                async with aclosing(handler(admitted(requests, context), caller)) as parts:
                     async for part in parts:
                         yield part
             except RoquetError as error:
-                code = code_of(error)
-                is_clients = code < StatusCode.INTERNAL_SERVER_ERROR
-                kind = grpc.StatusCode.INVALID_ARGUMENT if is_clients else grpc.StatusCode.INTERNAL
-                await context.abort(kind, f"the settings are refused: {error} ({code.name})")
+                if code_of(error) in STREAM_STATUSES:
+                    yield command(status=status_of(error))
+                else:
+                    await context.abort(*_settings_refusal(error))
             except Exception as error:
                 log.exception("Telemetry failed")
                 await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
@@ -107,6 +118,13 @@ class RpcMethods:
             request_deserializer=command.FromString,
             response_serializer=command.SerializeToString,
         )
+
+
+def _settings_refusal(error: RoquetError) -> tuple[grpc.StatusCode, str]:
+    code = code_of(error)
+    is_clients = code < StatusCode.INTERNAL_SERVER_ERROR
+    kind = grpc.StatusCode.INVALID_ARGUMENT if is_clients else grpc.StatusCode.INTERNAL
+    return kind, f"the settings are refused: {error} ({code.name})"
 
 
 def _types(name: str) -> tuple[Any, Any]:
