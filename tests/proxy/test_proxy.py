@@ -7,6 +7,7 @@ from tests.proxy.conftest import User, consumer_settings
 from roquet.client import ConsumerConfig, PopConsumer
 from roquet.metrics.text_format import MetricsPage
 from roquet.proxy.config import ProxyConfig
+from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos.pool import POOL
 from roquet.proxy.proxy import Proxy
 from roquet.testing.clock import this_loop
@@ -59,6 +60,21 @@ async def test_a_proxy_without_a_name_server_says_so() -> None:
     await this_loop().clock.sleep(100)
     assert "no name server answered at 127.0.0.1:9" in lonely.unready
     await lonely.close()
+
+
+async def test_no_socket_is_between_the_proxy_and_a_broker_of_its_process(
+    running: Cluster,
+) -> None:
+    broker, clock = running.brokers[0], this_loop().clock
+    inside = Proxy(running.namesrv_addr, ProxyConfig(clock=clock))
+    inside.start({broker.address: broker.server})
+    await User(inside).send("NORM", b"first")
+    this_loop().network.delay(1_000, 1_000)
+    begun_ms = clock.now_ms()
+    assert (await User(inside).send("NORM", b"x")).status.code == pb.OK
+    assert clock.now_ms() == begun_ms
+    this_loop().network.delay(0, 0)
+    await inside.close()
 
 
 async def test_members_of_both_protocols_handle_each_message_once(

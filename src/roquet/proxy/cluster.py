@@ -1,6 +1,6 @@
 """ProxiedCluster: the brokers behind the proxy, and the settings of their topics and groups."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -15,6 +15,7 @@ from roquet.model.route import BrokerData, ClusterInfo
 from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.clock import Clock
+from roquet.net.pool import LocalServer
 from roquet.proxy.config import ProxyConfig
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.rules.topic_attributes import MESSAGE_TYPE
@@ -125,9 +126,10 @@ class ProxiedCluster:
         self.transactional: set[str] = set()
         """Topics of which brokers may ask this proxy about transactions."""
 
-    def start(self) -> None:
-        """Open for work; no server needs to be reachable yet."""
+    def start(self, local: Mapping[str, LocalServer]) -> None:
+        """Open for work; no server needs to be reachable yet. `local` is that of the pool."""
         self.session.start(self._heartbeat)
+        self.session.pool.local = local
         self.session.membership.is_awaited = lambda: bool(self.transactional)
 
     async def close(self) -> None:

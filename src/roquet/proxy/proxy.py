@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
+from typing import Final
 
 from roquet.access.access_users import RELOAD_MS, AccessUsers
 from roquet.metrics.rocketmq_metrics import PROXY_UP
 from roquet.metrics.roquet_metrics import PROXY_CLIENTS, PROXY_RECEIPTS, PROXY_STREAMS
 from roquet.metrics.text_format import MetricsPage
 from roquet.net.clock import every
+from roquet.net.pool import LocalServer
 from roquet.proxy.access import ProxyAccess
 from roquet.proxy.admission import Admission
 from roquet.proxy.broker_users import BrokerUsers
@@ -25,6 +28,8 @@ from roquet.proxy.receipts import Deliveries, ReceiptRenewals
 from roquet.proxy.rpc_meter import RpcMeter
 from roquet.proxy.service import Handler, RpcMethod, RpcMethods
 from roquet.rules.proxy.renewal import SCAN_PERIOD_MS
+
+NO_SERVERS: Final[Mapping[str, LocalServer]] = MappingProxyType({})
 
 
 class Proxy:
@@ -78,9 +83,12 @@ class Proxy:
             return ProxyAccess(lambda: users.tables)
         return ProxyAccess(self._broker_users.tables) if self._broker_users is not None else None
 
-    def start(self) -> None:
-        """Open for requests; the cluster need not be reachable yet."""
-        self._cluster.start()
+    def start(self, local: Mapping[str, LocalServer] = NO_SERVERS) -> None:
+        """Open for requests; the cluster need not be reachable yet.
+
+        Brokers of this process are in `local`, by their addresses.
+        """
+        self._cluster.start(local)
         background = self._cluster.session.background
         if (users := self._broker_users) is not None:
             background.supervise(users.serve, "users of the brokers", self._clock)

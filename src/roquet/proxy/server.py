@@ -1,6 +1,6 @@
 """ProxyServer: a gRPC server for a proxy, from start to stop."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,10 +13,11 @@ from roquet.metrics.metric import NodeType
 from roquet.model.errors import ConfigError
 from roquet.model.settings import join_address
 from roquet.net.address import is_specific, routable_address
+from roquet.net.pool import LocalServer
 from roquet.net.request_meter import RequestMeter
 from roquet.observe.exporter import MetricsExporter, NodeIdentity, exporter_address, exporter_labels
 from roquet.proxy.config import ProxyConfig
-from roquet.proxy.proxy import Proxy
+from roquet.proxy.proxy import NO_SERVERS, Proxy
 from roquet.proxy.public_port import PublicPort
 from roquet.proxy.service import NAME
 
@@ -77,9 +78,14 @@ class ProxyServer:
     """Serves RocketMQ 5's clients in front of a cluster."""
 
     def __init__(
-        self, namesrv: str | Sequence[str] | None = None, config: ProxyConfig = _DEFAULTS
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        config: ProxyConfig = _DEFAULTS,
+        local: Mapping[str, LocalServer] = NO_SERVERS,
     ) -> None:
+        """Brokers of this process are in `local`, by their addresses: no socket is between."""
         self._config = config
+        self._local = local
         self._proxy = Proxy(namesrv, config)
         self._running = AsyncExitStack()
         self._public: PublicPort | None = None
@@ -107,7 +113,7 @@ class ProxyServer:
                 server.add_insecure_port(public.inner)
             else:
                 self.port = self._open_port(server)
-            self._proxy.start()
+            self._proxy.start(self._local)
             running.push_async_callback(self._proxy.close)
             await server.start()
             running.push_async_callback(server.stop, STOP_S)
