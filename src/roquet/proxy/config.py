@@ -45,6 +45,9 @@ class ProxyConfig(CheckedConfig, frozen=True, kw_only=True):
     broker_users: bool = False
     """Take users and policies from the brokers. The proxy's own user, whose keys are `access_key`
     and `secret_key`, has to be a super user there."""
+    checks_policies: bool = True
+    """Whether a known user needs a policy, too; False as at brokers without
+    `authorization_enabled`."""
     access_key: str | None = None
     """Signs the proxy's own calls to name servers and brokers; None takes ROCKETMQ_ACCESS_KEY."""
     secret_key: str | None = None

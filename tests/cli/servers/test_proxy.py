@@ -68,7 +68,9 @@ def test_options_say_which_connections_are_taken(served: list[ProxyConfig]) -> N
 
 def test_options_say_who_may_do_what_and_for_how_long(served: list[ProxyConfig]) -> None:
     roquet("proxy", "--broker-users", "--connection-age", "600", "--metrics", "5557")
+    roquet("proxy", "--broker-users", "--no-policies")
     assert served[0].broker_users
+    assert [config.checks_policies for config in served] == [True, False]
     assert served[0].connection_age_ms == 600_000
     assert (served[0].metrics_exporter, served[0].metrics_port) == ("PROM", 5557)
 

@@ -215,7 +215,7 @@ async def test_a_proxy_has_the_certificate_of_the_brokers_and_calls_as_they_do(
     assert alone[1:] == ("--port", "8081", "--namesrv", "127.0.0.1:9876", "--host", "127.0.0.1")
     assert secured[len(plain) :] == (
         "--tls-cert", "c.pem", "--tls-mode", "enforcing", "--tls-key", "k.pem",
-        "--broker-users", "--proxy-from", "10.0.0.5",
+        "--broker-users", "--no-policies", "--proxy-from", "10.0.0.5",
     )  # fmt: skip
     assert calls_environ(settings) == {
         "ROCKETMQ_ACCESS_KEY": "inner",

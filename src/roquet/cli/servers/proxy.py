@@ -48,6 +48,10 @@ class ProxyServerOptions(LoadBalancerOptions):
     broker_users: bool = option(
         "Take users and policies from the brokers; the proxy's own user is a super user there."
     )
+    no_policies: bool = option(
+        "Let each known user do everything, as brokers do without authorizationEnabled.",
+        gives=As("checks_policies", lambda wanted: not wanted),
+    )
     connection_age: int | None = option(
         "End connections of this age, so that clients spread over proxies that were added.",
         gives=As("connection_age_ms", lambda seconds: seconds * MS_PER_S),
@@ -114,6 +118,7 @@ async def dev_proxy(namesrv: str, broker: "BrokerServer", port: int) -> AsyncIte
         tls=settings.server_tls,
         proxy_protocol_from=settings.proxy_protocol_from,
         broker_users=settings.authentication_enabled,
+        checks_policies=settings.authorization_enabled,
         access_key=own.access_key if own else None,
         secret_key=own.secret_key if own else None,
         calls=settings.calls_tls,

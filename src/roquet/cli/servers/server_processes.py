@@ -205,6 +205,7 @@ class ServerProcesses(msgspec.Struct, kw_only=True):
         arguments += _pair_options(shared.server_tls, _NO_PASSWORD_OF_PROXY)
         if shared.authentication_enabled:
             arguments.append("--broker-users")
+            arguments += [] if shared.authorization_enabled else ["--no-policies"]
         if shared.proxy_protocol_from:
             arguments += ["--proxy-from", ",".join(shared.proxy_protocol_from)]
         return await self._start(PROXY, arguments, PROXY_HINT, environ=calls_environ(shared))
