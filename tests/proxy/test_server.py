@@ -10,6 +10,7 @@ from tests.proxy.conftest import producer_settings
 from roquet.client import Message, Producer
 from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.model.errors import ConfigError
+from roquet.proxy import server as server_module
 from roquet.proxy.config import ProxyConfig
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
@@ -132,6 +133,17 @@ async def test_a_flood_of_pings_ends_its_connection(self_signed: bool) -> None:
     config = ProxyConfig(port=0, host="127.0.0.1", self_signed=self_signed)
     async with ProxyServer("127.0.0.1:9", config) as server:
         assert b"too_many_pings" in await goodbye(server.port, PING * 100)
+
+
+async def test_a_client_that_answers_no_ping_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "PING_MS", 1_000)
+    monkeypatch.setattr(server_module, "PING_TIMEOUT_MS", 500)
+    config = ProxyConfig(port=0, host="127.0.0.1")
+    async with ProxyServer("127.0.0.1:9", config) as server, asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(PREFACE)
+        await reader.read()
+        writer.close()
 
 
 async def test_headers_have_a_limit_and_the_connection_stays() -> None:

@@ -63,6 +63,8 @@ def grpc_options(config: ProxyConfig) -> Sequence[tuple[str, int]]:
         ("grpc.max_connection_idle_ms", IDLE_MS),
         ("grpc.keepalive_time_ms", PING_MS),
         ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),
         ("grpc.so_reuseport", 0),
         *aged,
     )
