@@ -7,6 +7,7 @@ import pytest
 from tests.proxy.conftest import (
     TYPES,
     User,
+    authorization,
     consumer_settings,
     producer_settings,
     receive_request,
@@ -27,7 +28,7 @@ from roquet.rules.access.changes import change_acl, policy_entry
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster
-from roquet.wire.proxy_signing import AUTHORIZATION, DATE_TIME, authorization
+from roquet.wire.proxy_signing import AUTHORIZATION, DATE_TIME
 
 DATE = "20261130T042351Z"
 

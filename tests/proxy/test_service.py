@@ -7,14 +7,14 @@ import pytest
 from tests.proxy.conftest import Aborted, Context
 
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.proxy.admission import Admission
+from roquet.proxy.admission import ClientAdmission
 from roquet.proxy.caller import Caller
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
-from roquet.proxy.rpc_meter import RpcMeter
 from roquet.proxy.service import RpcMethods
+from roquet.testing.clock import this_loop
 
-METHODS = RpcMethods(Admission(), RpcMeter(SYSTEM_CLOCK))
+METHODS = RpcMethods(ClientAdmission(), SYSTEM_CLOCK)
 METADATA = {"x-mq-client-id": "c"}
 
 
@@ -62,3 +62,18 @@ async def test_a_fault_of_our_own_ends_a_telemetry_stream_and_is_in_the_log(
     with pytest.raises(Aborted, match="ZeroDivisionError"):
         [part async for part in parts]
     assert "ZeroDivisionError" in caplog.text
+
+
+async def test_requests_are_timed_by_method_and_code() -> None:
+    clock = this_loop().clock
+    methods = RpcMethods(ClientAdmission(), clock)
+
+    async def slow(_request: Any, _caller: Caller) -> Any:
+        await clock.sleep(30)
+        return service.HeartbeatResponse()
+
+    method = methods.unary("Heartbeat", slow)
+    await method.unary_unary(service.HeartbeatRequest(), Context(METADATA, None))
+    await method.unary_unary(service.HeartbeatRequest(), Context({}, None))
+    sums = {labels: times.sum for labels, times in methods.times.items()}
+    assert sums == {("Heartbeat", "OK"): 0.03, ("Heartbeat", "CLIENT_ID_REQUIRED"): 0}

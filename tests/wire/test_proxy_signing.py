@@ -2,8 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.proxy.conftest import authorization
 
-from roquet.wire.proxy_signing import authorization, parse_authorization
+from roquet.wire.proxy_signing import parse_authorization
 
 DATE = "20261130T042351Z"
 SIGNED = "f4a5c0b1d0ae3ac5f2ab6d2f6f6d3ce9d1c3bb39"

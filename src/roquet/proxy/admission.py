@@ -1,4 +1,4 @@
-"""Admission: who makes a request to the proxy, and whether he may."""
+"""ClientAdmission: who makes a request to the proxy, and whether he may."""
 
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
@@ -18,7 +18,7 @@ HOSTS_REMEMBERED: Final = 256
 Context: TypeAlias = Any  # grpc.aio's, which has no types
 
 
-class Admission:
+class ClientAdmission:
     """Admits the requests of a proxy's clients."""
 
     def __init__(self, access: ProxyAccess | None = None) -> None:

@@ -1,6 +1,7 @@
 """ProxiedCluster: the brokers behind the proxy, and the settings of their topics and groups."""
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -38,6 +39,8 @@ ENTRIES_MAX: Final = 10_000
 
 NEVER: Final = 2**31 - 1
 """Size from which bodies are compressed: they are sent as their clients made them."""
+
+NO_SERVERS: Final[Mapping[str, LocalServer]] = MappingProxyType({})
 
 T = TypeVar("T")
 
@@ -127,7 +130,7 @@ class ProxiedCluster:
         self.transactional: set[str] = set()
         """Topics of which brokers may ask this proxy about transactions."""
 
-    def start(self, local: Mapping[str, LocalServer]) -> None:
+    def start(self, local: Mapping[str, LocalServer] = NO_SERVERS) -> None:
         """Open for work; no server needs to be reachable yet. `local` is that of the pool."""
         self.session.start(self._heartbeat)
         self.session.pool.local = local

@@ -2,20 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
-from typing import Final
 
 from roquet.access.access_users import RELOAD_MS, AccessUsers
 from roquet.metrics.rocketmq_metrics import PROXY_UP
-from roquet.metrics.roquet_metrics import PROXY_CLIENTS, PROXY_RECEIPTS, PROXY_STREAMS
+from roquet.metrics.roquet_metrics import PROXY_CLIENTS, PROXY_RECEIPTS, PROXY_STREAMS, RPC_TIME
 from roquet.metrics.text_format import MetricsPage
 from roquet.net.clock import every
 from roquet.net.pool import LocalServer
 from roquet.proxy.access import ProxyAccess
-from roquet.proxy.admission import Admission
+from roquet.proxy.admission import ClientAdmission
 from roquet.proxy.broker_users import BrokerUsers
 from roquet.proxy.clients import ClientTable
-from roquet.proxy.cluster import ProxiedCluster
+from roquet.proxy.cluster import NO_SERVERS, ProxiedCluster
 from roquet.proxy.config import ProxyConfig
 from roquet.proxy.handlers.offsets import OffsetsHandler
 from roquet.proxy.handlers.receiving import ReceivingHandler
@@ -25,11 +23,8 @@ from roquet.proxy.handlers.settling import SettlingHandler
 from roquet.proxy.handlers.telemetry import TelemetryHandler
 from roquet.proxy.handlers.transactions import TransactionsHandler
 from roquet.proxy.receipts import Deliveries, ReceiptRenewals
-from roquet.proxy.rpc_meter import RpcMeter
 from roquet.proxy.service import Handler, RpcMethod, RpcMethods
 from roquet.rules.proxy.renewal import SCAN_PERIOD_MS
-
-NO_SERVERS: Final[Mapping[str, LocalServer]] = MappingProxyType({})
 
 
 class Proxy:
@@ -67,9 +62,9 @@ class Proxy:
         self._is_draining = False
         self._file_users = AccessUsers(config.access_file) if config.access_file else None
         self._broker_users = BrokerUsers(cluster) if config.broker_users else None
-        self.admission = Admission(self._access(checks_policies=config.checks_policies))
-        self.meter = RpcMeter(config.clock)
-        made = RpcMethods(self.admission, self.meter)
+        self.admission = ClientAdmission(self._access(checks_policies=config.checks_policies))
+        made = RpcMethods(self.admission, config.clock)
+        self._times = made.times
         self.methods: Mapping[str, RpcMethod] = {
             **{name: made.unary(name, handler) for name, handler in unaries.items()},
             "ReceiveMessage": made.stream("ReceiveMessage", receiving.receive),
@@ -113,7 +108,8 @@ class Proxy:
         page.add(PROXY_CLIENTS, len(self._clients))
         page.add(PROXY_STREAMS, self._clients.streams)
         page.add(PROXY_RECEIPTS, len(self._renewals))
-        self.meter.add_to(page)
+        for (method, code), times in self._times.items():
+            page.add_histogram(RPC_TIME, times, method, code)
 
     def drain(self) -> None:
         """Tell clients to connect to another proxy, and end their streams."""

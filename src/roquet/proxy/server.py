@@ -16,8 +16,9 @@ from roquet.net.address import is_specific, routable_address
 from roquet.net.pool import LocalServer
 from roquet.net.request_meter import RequestMeter
 from roquet.observe.exporter import MetricsExporter, NodeIdentity, exporter_address, exporter_labels
+from roquet.proxy.cluster import NO_SERVERS
 from roquet.proxy.config import ProxyConfig
-from roquet.proxy.proxy import NO_SERVERS, Proxy
+from roquet.proxy.proxy import Proxy
 from roquet.proxy.public_port import PublicPort
 from roquet.proxy.service import NAME
 

@@ -10,13 +10,15 @@ from typing import Any, Final, TypeAlias
 import grpc
 
 from roquet.log_records import logger
+from roquet.metrics.counts import LabeledHistograms
+from roquet.metrics.roquet_metrics import SHORT_S
 from roquet.model.errors import RoquetError
-from roquet.proxy.admission import Admission, Context
+from roquet.net.clock import Clock
+from roquet.proxy.admission import ClientAdmission, Context
 from roquet.proxy.answers import OK, code_of, status_of
 from roquet.proxy.caller import Caller
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as messages
-from roquet.proxy.rpc_meter import RpcMeter
 from roquet.rules.proxy.status import StatusCode
 
 log = logger(__name__)
@@ -42,17 +44,23 @@ RpcMethod: TypeAlias = Any
 class RpcMethods:
     """Makes methods in gRPC's form from handlers, behind an admission."""
 
-    def __init__(self, admission: Admission, meter: RpcMeter) -> None:
+    def __init__(self, admission: ClientAdmission, clock: Clock) -> None:
         self._admission = admission
-        self._meter = meter
+        self._now_ms = clock.monotonic_ms
+        self.times = LabeledHistograms(SHORT_S, 2)
+        """Seconds of requests by method and code."""
+
+    def _note(self, method: str, status: pb.Status, begun_ms: int) -> None:
+        elapsed_s = (self._now_ms() - begun_ms) / 1_000
+        self.times.observe(method, pb.Code.Name(status.code), value=elapsed_s)
 
     def unary(self, name: str, handler: Handler) -> RpcMethod:
         """A handler that gives one answer, in the form of gRPC."""
         request, response = _types(name)
-        admit, meter = self._admission.admit, self._meter
+        admit = self._admission.admit
 
         async def answer(message: Any, context: Context) -> Any:
-            begun_ms = meter.now_ms()
+            begun_ms = self._now_ms()
             try:
                 found = await handler(message, admit(context, name, message))
                 if not found.HasField("status"):
@@ -62,7 +70,7 @@ class RpcMethods:
             except Exception as error:
                 log.exception("%s failed", name)
                 found = response(status=_fault(error))
-            meter.note(name, found.status.code, begun_ms)
+            self._note(name, found.status, begun_ms)
             return found
 
         return grpc.unary_unary_rpc_method_handler(
@@ -74,10 +82,10 @@ class RpcMethods:
     def stream(self, name: str, handler: StreamHandler) -> RpcMethod:
         """A handler whose answer is a stream of parts, one of them a status."""
         request, response = _types(name)
-        admit, meter = self._admission.admit, self._meter
+        admit = self._admission.admit
 
         async def answer(message: Any, context: Context) -> AsyncIterator[Any]:
-            begun_ms, status = meter.now_ms(), OK
+            begun_ms, status = self._now_ms(), OK
             try:
                 async with aclosing(handler(message, admit(context, name, message))) as parts:
                     async for part in parts:
@@ -91,7 +99,7 @@ class RpcMethods:
                 log.exception("%s failed", name)
                 status = _fault(error)
                 yield response(status=status)
-            meter.note(name, status.code, begun_ms)
+            self._note(name, status, begun_ms)
 
         return grpc.unary_stream_rpc_method_handler(
             answer,

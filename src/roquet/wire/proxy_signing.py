@@ -36,9 +36,3 @@ def parse_authorization(header: str) -> ClientSignature:
     fields = {name: value for name, _, value in pairs}
     access_key, _, _scope = fields.get("Credential", "").partition("/")
     return ClientSignature(access_key, fields.get("Signature", ""))
-
-
-def authorization(access_key: str, secret: str, date_time: str) -> str:
-    """The header by which a client signs."""
-    made = digest(secret.encode(), date_time.encode(), sha1).hex()
-    return f"MQv2-HMAC-SHA1 Credential={access_key}, SignedHeaders={DATE_TIME}, Signature={made}"

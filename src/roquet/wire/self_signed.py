@@ -23,14 +23,9 @@ _BASE: Final = (
 _SIZE: Final = 32
 """Bytes of a coordinate or a secret."""
 
-_SEQUENCE: Final = 0x30
-_SET: Final = 0x31
-_TIME: Final = 0x18
-_BITS: Final = 0x03
-_OCTETS: Final = 0x04
-_TEXT: Final = 0x0C
+_INTEGER, _BITS, _OCTETS, _TEXT, _TIME, _SEQUENCE, _SET = 0x02, 0x03, 0x04, 0x0C, 0x18, 0x30, 0x31
 _CONTEXT: Final = 0xA0
-"""Of tag 0, in the context of what holds it; others follow."""
+"""Tag 0 in the context of what holds it; others follow."""
 
 _COMMON_NAME: Final = b"\x06\x03\x55\x04\x03"
 _ALTERNATIVE_NAMES: Final = b"\x06\x03\x55\x1d\x11"
@@ -111,7 +106,7 @@ def _add(one: Point, other: Point) -> Point:
 
 
 def _integer(number: int) -> bytes:
-    return _der(0x02, number.to_bytes(number.bit_length() // 8 + 1))
+    return _der(_INTEGER, number.to_bytes(number.bit_length() // 8 + 1))
 
 
 def _der(tag: int, *parts: bytes) -> bytes:

@@ -50,7 +50,9 @@ def test_a_proxy_that_is_not_installed_says_what_to_install(
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ProxyConfig]]:
     """Settings of proxies that would have been started."""
     configs: list[ProxyConfig] = []
-    monkeypatch.setattr(proxy, "_serve", lambda _namesrv, config: configs.append(config))
+    monkeypatch.setattr(
+        proxy, "serve_until_stopped", lambda _namesrv, config: configs.append(config)
+    )
     monkeypatch.setattr(runtime, "run", lambda _: None)
     return configs
 
@@ -95,7 +97,7 @@ async def test_without_the_extra_a_developers_broker_starts_alone(
 ) -> None:
     monkeypatch.setattr(operator_command, "find_spec", lambda _: None)
     async with AsyncExitStack() as servers:
-        await start._dev_proxy(servers, "127.0.0.1:9", BrokerServer(), None)
+        await start.add_proxy(servers, "127.0.0.1:9", BrokerServer(), None)
     assert capsys.readouterr().out == ""
 
 
@@ -105,14 +107,14 @@ async def test_a_developers_broker_starts_though_the_usual_port_is_taken(
 ) -> None:
     async with cluster() as running, AsyncExitStack() as servers:
         broker, namesrv = running.brokers[0], running.namesrv_addr
-        await start._dev_proxy(servers, namesrv, broker, 0)
+        await start.add_proxy(servers, namesrv, broker, 0)
         port = capsys.readouterr().out.strip().rpartition(":")[2]
         monkeypatch.setattr(start, "GRPC_PORT", int(port))
-        await start._dev_proxy(servers, namesrv, broker, None)
+        await start.add_proxy(servers, namesrv, broker, None)
         said = capsys.readouterr().err
         assert "RocketMQ 5's clients are not served: --grpc-port: 127.0.0.1:" in said
         with pytest.raises(ConfigError, match="--grpc-port"):
-            await start._dev_proxy(servers, namesrv, broker, int(port))
+            await start.add_proxy(servers, namesrv, broker, int(port))
 
 
 @pytest.mark.slow

@@ -67,7 +67,7 @@ def proxy(options: ProxyServerOptions) -> None:
     if options.access_file is not None and options.broker_users:
         raise UsageError("--access-file and --broker-users: users are in one place, leave one out")
     config = ProxyConfig(**_tls(options), **options.fields_of(ProxyConfig), **options.exporter)
-    runtime.run(_serve(namesrv_addresses(options.namesrv), config))
+    runtime.run(serve_until_stopped(namesrv_addresses(options.namesrv), config))
 
 
 def _tls(options: ProxyServerOptions) -> dict[str, Any]:
@@ -96,7 +96,8 @@ def is_installed() -> bool:
     return True
 
 
-async def _serve(namesrv: str, config: ProxyConfig) -> None:
+async def serve_until_stopped(namesrv: str, config: ProxyConfig) -> None:
+    """Serve clients until the process is told to stop."""
     from roquet.proxy.server import ProxyServer
 
     stop = runtime.stop_signal()

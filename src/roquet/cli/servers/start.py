@@ -166,7 +166,7 @@ async def _dev(
             raise ConfigError(str(error).replace("--port", "--namesrv-port")) from None
         config = msgspec.structs.replace(config, name_servers=(names.address,))
         started = await servers.enter_async_context(BrokerServer(config))
-        await _dev_proxy(servers, names.address, started, grpc_port)
+        await add_proxy(servers, names.address, started, grpc_port)
         if dashboard_port is not None:
             url = await servers.enter_async_context(dev_dashboard(names.address, dashboard_port))
             output.echo(f"dashboard at {url}")
@@ -183,7 +183,7 @@ async def _dev(
         await runtime.serve_until(stop)
 
 
-async def _dev_proxy(
+async def add_proxy(
     servers: AsyncExitStack, namesrv: str, broker: "BrokerServer", port: int | None
 ) -> None:
     """Serve RocketMQ 5's clients; where nobody asked for that, only if it is possible."""
