@@ -35,8 +35,8 @@ class Served:
 
     async def ask(self, channel: grpc.aio.Channel) -> str:
         async with channel:
-            answer = await channel.unary_unary("/x.Y/Address")(b"", timeout=5)
-            return str(answer, "utf-8")
+            ask: Any = channel.unary_unary("/x.Y/Address")
+            return str(await ask(b"", timeout=5), "utf-8")
 
 
 def new(directory: Path) -> Path:
@@ -56,7 +56,7 @@ async def serving(directory: Path, **settings: Any) -> AsyncIterator[Served]:
         except ProxyRefusal as error:
             return str(error).encode()
 
-    method = grpc.unary_unary_rpc_method_handler(address)
+    method: Any = grpc.unary_unary_rpc_method_handler(address)
     handlers = grpc.method_handlers_generic_handler("x.Y", {"Address": method})
     server.add_generic_rpc_handlers((handlers,))
     server.add_insecure_port(public.inner)

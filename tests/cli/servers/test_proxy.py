@@ -1,6 +1,5 @@
 """roquet proxy as users start it."""
 
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -47,7 +46,7 @@ def test_a_proxy_that_is_not_installed_says_what_to_install(
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ProxyConfig]]:
+def served(monkeypatch: pytest.MonkeyPatch) -> list[ProxyConfig]:
     """Settings of proxies that would have been started."""
     configs: list[ProxyConfig] = []
     monkeypatch.setattr(
