@@ -1,6 +1,8 @@
 """The server: requests by gRPC itself, over a socket."""
 
 import asyncio
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -133,6 +135,15 @@ async def test_a_flood_of_pings_ends_its_connection(self_signed: bool) -> None:
     config = ProxyConfig(port=0, host="127.0.0.1", self_signed=self_signed)
     async with ProxyServer("127.0.0.1:9", config) as server:
         assert b"too_many_pings" in await goodbye(server.port, PING * 100)
+
+
+async def test_a_directory_whose_path_is_too_long_for_a_socket_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("d" * 100)))
+    (tmp_path / ("d" * 100)).mkdir()
+    with pytest.raises(ConfigError, match="too long, set TMPDIR"):
+        await ProxyServer("127.0.0.1:9", ProxyConfig(port=0, host="127.0.0.1")).start()
 
 
 async def test_a_client_that_answers_no_ping_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from roquet.metrics.roquet_metrics import OPENED_CONNECTIONS
 from roquet.metrics.text_format import MetricsPage
+from roquet.model import settings
 from roquet.model.errors import ConfigError
 from roquet.net.address import address_error, join_address
 from roquet.net.clock import every
@@ -32,11 +33,11 @@ from roquet.wire.self_signed import ORDER, self_signed
 HTTP_2: Final = "h2"
 """Name of HTTP/2 in TLS handshakes, without which gRPC's clients hang up."""
 
-DESCRIPTORS_EACH: Final = 3
-"""File descriptors of a relayed connection: the client's, the relay's and gRPC's."""
-
 CLOSE_S: Final = 5
 """Time in which a client reads its last bytes when gRPC has ended a connection."""
+
+INNER: Final = "of-the-grpc-server"
+"""Name of gRPC's socket, longer than those of connections: paths of sockets have a limit."""
 
 UNIX: Final = "unix:"
 """Begins gRPC's names of sockets in the file system."""
@@ -71,7 +72,7 @@ class PublicPort:
             lambda source: ClientEnd(self, source),
             self._tls,
             config.proxy_protocol_from,
-            descriptor_max=(descriptors_max() - DESCRIPTORS_KEPT) // DESCRIPTORS_EACH,
+            descriptor_max=descriptors_max() - DESCRIPTORS_KEPT,
         )
 
     def add_openings(self, page: MetricsPage) -> None:
@@ -87,7 +88,7 @@ class PublicPort:
     @property
     def inner(self) -> str:
         """The address at which gRPC serves the relayed connections."""
-        return f"{UNIX}{self._directory / 'grpc'}"
+        return f"{UNIX}{self._directory / INNER}"
 
     async def listen(self) -> int:
         """Listen, and return the port. Raises ConfigError when the address cannot be used."""
@@ -95,8 +96,9 @@ class PublicPort:
         try:
             await self._listener.listen(host, port, BACKLOG)
         except (OSError, UnicodeError) as error:
+            address = settings.join_address(host, port)
             raise ConfigError(
-                f"port: {host}:{port} cannot be used ({address_error(error)}): choose another one"
+                f"port: {address} cannot be used ({address_error(error)}): choose another one"
             ) from error
         if self._tls is not None:
             reloads = every(RELOAD_MS, self._tls.reload, self._config.clock)

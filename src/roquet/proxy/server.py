@@ -19,7 +19,7 @@ from roquet.observe.exporter import MetricsExporter, NodeIdentity, exporter_addr
 from roquet.proxy.cluster import NO_SERVERS
 from roquet.proxy.config import ProxyConfig
 from roquet.proxy.proxy import Proxy
-from roquet.proxy.public_port import PublicPort
+from roquet.proxy.public_port import UNIX, PublicPort
 from roquet.proxy.service import NAME
 
 log = logger(__name__)
@@ -77,6 +77,15 @@ STOP_S: Final = 5
 _DEFAULTS: Final = ProxyConfig()
 
 
+def bind(server: grpc.aio.Server, address: str) -> int:
+    """Let gRPC listen; returns the port. Raises ConfigError."""
+    try:
+        return server.add_insecure_port(address)
+    except RuntimeError as error:
+        why = "its path is too long, set TMPDIR" if address.startswith(UNIX) else "it is taken"
+        raise ConfigError(f"port: {address} cannot be used ({why}): choose another one") from error
+
+
 class ProxyServer:
     """Serves RocketMQ 5's clients in front of a cluster."""
 
@@ -100,7 +109,7 @@ class ProxyServer:
     @property
     def address(self) -> str:
         """`host:port`."""
-        return f"{self._config.host}:{self.port}"
+        return join_address(self._config.host, self.port)
 
     async def start(self) -> None:
         """Open the port; ConfigError when it is taken. The cluster need not be reachable yet."""
@@ -113,9 +122,9 @@ class ProxyServer:
                 directory = running.enter_context(TemporaryDirectory(prefix="roquet-proxy-"))
                 self._public = public = PublicPort(self._config, Path(directory))
                 self._proxy.admission.address_of = public.address_of
-                server.add_insecure_port(public.inner)
+                bind(server, public.inner)
             else:
-                self.port = self._open_port(server)
+                self.port = bind(server, join_address(self._config.host, self._config.port))
             self._proxy.start(self._local)
             running.push_async_callback(self._proxy.close)
             await server.start()
@@ -152,15 +161,6 @@ class ProxyServer:
         )
         exporter.unready = lambda: [proxy.unready] if proxy.unready else []
         return exporter
-
-    def _open_port(self, server: grpc.aio.Server) -> int:
-        wanted = f"{self._config.host}:{self._config.port}"
-        try:
-            return server.add_insecure_port(wanted)
-        except RuntimeError as error:
-            raise ConfigError(
-                f"port: {wanted} cannot be used, another program may have it: choose another one"
-            ) from error
 
     async def close(self) -> None:
         """Stop: clients are told, requests under way end, what is not acknowledged comes again."""
