@@ -186,6 +186,21 @@ async def test_a_stream_is_told_why_it_ends(
     await proxy.close()
 
 
+async def test_a_client_id_belongs_to_the_user_who_has_it_connected(secured: SecuredProxy) -> None:
+    secured.allow(("Topic:NORM", "Pub"), ("Topic:NORM", "Sub"), ("Group:g", "Sub"))
+    proxy = secured.start()
+    root, thief = (User(proxy, "one", **signed(name)) for name in ("root", "alice"))
+    async with root.telemetry(consumer_settings()):
+        request = service.NotifyClientTerminationRequest(group=pb.Resource(name="g"))
+        assert (await thief.call("NotifyClientTermination", request)).status.code == pb.FORBIDDEN
+        async with thief.telemetry(consumer_settings()) as answer:
+            assert answer.status.code == pb.FORBIDDEN
+        assert (await root.call("NotifyClientTermination", request)).status.code == pb.OK
+    async with thief.telemetry(consumer_settings()) as answer:
+        assert answer.status.code == pb.OK
+    await proxy.close()
+
+
 async def test_a_refusal_is_logged_once(
     secured: SecuredProxy, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,6 +1,6 @@
 """ClientAdmission: who makes a request to the proxy, and whether he may."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from roquet.log_records import logger
@@ -8,7 +8,7 @@ from roquet.net.address import host_of
 from roquet.proxy.access import ProxyAccess
 from roquet.proxy.caller import Caller, address_of, caller_of
 from roquet.rules.bounded_cache import BoundedCache
-from roquet.rules.proxy.status import ProxyRefusal
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 
 log = logger(__name__)
 
@@ -26,6 +26,8 @@ class ClientAdmission:
         self._access = access
         self.address_of = address_of
         """From a peer, as gRPC writes it, to its `ip:port`; raises ProxyRefusal for a stranger."""
+        self.owner_of: Callable[[str], str] = lambda _: ""
+        """From a client's id to the user whose client it is; empty for an unknown one."""
         self._complaints: BoundedCache[str, str] = BoundedCache(HOSTS_REMEMBERED)
 
     def admit(self, context: Context, method: str, request: Any = None) -> Caller:
@@ -36,9 +38,14 @@ class ClientAdmission:
         known = context.invocation_metadata() or ()
         metadata = {name: value for name, value in known if isinstance(value, str)}
         address = self.address_of(context.peer())
+        user = ""
         if self._access is not None:
-            self._check(self._access, metadata, method, request, address)
-        return caller_of(metadata, address, context.time_remaining())
+            user = self._check(self._access, metadata, method, request, address)
+        caller = caller_of(metadata, address, context.time_remaining(), user)
+        if self.owner_of(caller.client_id) not in ("", user):
+            text = f"client id {caller.client_id!r:.100} is one of another user's clients"
+            raise ProxyRefusal(StatusCode.FORBIDDEN, text)
+        return caller
 
     def _check(
         self,
@@ -47,7 +54,8 @@ class ClientAdmission:
         method: str,
         request: Any,
         address: str,
-    ) -> None:
+    ) -> str:
+        """The name of the user who may do this."""
         try:
             user = access.authenticate(metadata)
             if request is not None:
@@ -58,3 +66,4 @@ class ClientAdmission:
                 self._complaints.put(host, reason)
                 log.warning("refused %s of %s: %s", method, host, reason)
             raise
+        return user.name

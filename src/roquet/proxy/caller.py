@@ -24,9 +24,13 @@ class Caller(msgspec.Struct, frozen=True):
     """`ip:port`; empty for a connection that has none."""
     left_ms: int | None
     """Time until the request's deadline; None without one."""
+    user: str = ""
+    """Name of the user who signed the request; empty without access control."""
 
 
-def caller_of(metadata: Mapping[str, str], address: str, left_s: float | None) -> Caller:
+def caller_of(
+    metadata: Mapping[str, str], address: str, left_s: float | None, user: str = ""
+) -> Caller:
     """The caller of a request; raises ProxyRefusal when it does not say its client id."""
     client_id = metadata.get(CLIENT_ID, "")
     if not client_id or client_id.isspace():
@@ -35,7 +39,7 @@ def caller_of(metadata: Mapping[str, str], address: str, left_s: float | None) -
         )
     left_ms = None if left_s is None else max(int(left_s * 1_000), 0)
     language, version = metadata.get(LANGUAGE, ""), metadata.get(VERSION, "")
-    return Caller(client_id, language, version, address, left_ms)
+    return Caller(client_id, language, version, address, left_ms, user)
 
 
 def address_of(peer: str) -> str:

@@ -74,6 +74,11 @@ class ClientTable:
         """A client; None if it has sent no settings."""
         return self._clients.get(client_id)
 
+    def owner_of(self, client_id: str) -> str:
+        """The user whose client this is; empty for an unknown one, or without access control."""
+        client = self._clients.get(client_id)
+        return client.caller.user if client is not None else ""
+
     def update(self, caller: Caller, settings: pb.Settings, commands: Commands) -> ProxyClient:
         """Take a client's settings, and the stream that they came by.
 

@@ -63,6 +63,7 @@ class Proxy:
         self._file_users = AccessUsers(config.access_file) if config.access_file else None
         self._broker_users = BrokerUsers(cluster) if config.broker_users else None
         self.admission = ClientAdmission(self._access(checks_policies=config.checks_policies))
+        self.admission.owner_of = clients.owner_of
         made = RpcMethods(self.admission, config.clock)
         self._times = made.times
         self.methods: Mapping[str, RpcMethod] = {
