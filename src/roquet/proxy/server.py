@@ -39,6 +39,10 @@ IDLE_MS: Final = 120_000
 PING_MS: Final = 60_000
 """Ms without a byte after which a client is asked for a sign of life."""
 
+PINGS_APART_MS: Final = 10_000
+"""Ms between a client's pings; gRPC hangs up after more than two that come sooner, with no answer
+in between. Clients in Java ping every 300 s."""
+
 PING_TIMEOUT_MS: Final = 20_000
 """Ms within which it has to answer."""
 
@@ -47,11 +51,7 @@ AGE_GRACE_MS: Final = 30_000
 
 
 def grpc_options(config: ProxyConfig) -> Sequence[tuple[str, int]]:
-    """Settings of gRPC's server.
-
-    Pings of clients are left to gRPC's own limit: after more than two within five minutes without
-    a request it hangs up.
-    """
+    """Settings of gRPC's server."""
     aged: list[tuple[str, int]] = []
     if config.connection_age_ms is not None:
         aged.append(("grpc.max_connection_age_ms", config.connection_age_ms))
@@ -66,6 +66,7 @@ def grpc_options(config: ProxyConfig) -> Sequence[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", PINGS_APART_MS),
         ("grpc.so_reuseport", 0),
         *aged,
     )
