@@ -1,5 +1,6 @@
 """Access to the proxy: who signed a request, and what he may do."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,23 @@ async def test_a_client_id_belongs_to_the_user_who_has_it_connected(secured: Sec
         assert (await root.call("NotifyClientTermination", request)).status.code == pb.OK
     async with thief.telemetry(consumer_settings()) as answer:
         assert answer.status.code == pb.OK
+    await proxy.close()
+
+
+async def test_a_right_that_is_lost_while_a_receive_waits_counts(secured: SecuredProxy) -> None:
+    secured.allow(("Topic:NORM", "Pub"), ("Topic:NORM", "Sub"), ("Group:g", "Sub"))
+    proxy = secured.start()
+    user, root = alice(proxy), User(proxy, "r", **signed("root"))
+    async with user.telemetry(consumer_settings()), root.telemetry(consumer_settings()):
+        await user.receive(timeout_s=6)
+        waiting = asyncio.create_task(user.call("ReceiveMessage", receive_request("g", "NORM"), 30))
+        await this_loop().clock.sleep(1_000)
+        secured.allow()
+        await this_loop().clock.sleep(6_000)
+        await root.send("NORM", b"secret")
+        assert [part.status.code for part in await waiting] == [pb.FORBIDDEN]
+        (message,) = await root.receive()
+        assert message.body == b"secret"
     await proxy.close()
 
 

@@ -91,6 +91,7 @@ class RpcMethods:
                     async for part in parts:
                         if part.HasField("status"):
                             status = part.status
+                            admit(context, name, message)  # it may have waited for long
                         yield part
             except RoquetError as error:
                 status = status_of(error)
