@@ -61,6 +61,8 @@ ELSEWHERE: Final = {
     r"roquet serve .*--access-file": "needs the file of its own broker-a, from its first start",
     r"roquet broker drain": "it waits for 35 s; cli/admin/test_broker.py has it",
     r"roquet health": "needs the server of the line before it; cli/admin/test_health.py has it",
+    r"roquet proxy .*--tls-cert": "proxy/test_public_port.py has them, with a certificate",
+    r"roquet proxy .*--access-file": "proxy/test_access.py has them, with users",
     r"roquet controller --store etcd.https": "controller/state_store/test_etcd.py has one",
     r"roquet dev .*--advertise mq": "needs a machine of that name",
 }

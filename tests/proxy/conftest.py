@@ -1,6 +1,7 @@
 """A proxy in front of a cluster in virtual time, and clients that call its methods without gRPC."""
 
 import asyncio
+import hmac
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.proxy import Proxy
 from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster, cluster
+from roquet.wire.proxy_signing import DATE_TIME
 
 
 class Aborted(Exception):
@@ -46,6 +48,12 @@ class Context:
 
     async def abort(self, code: grpc.StatusCode, details: str) -> None:
         raise Aborted(code, details)
+
+
+def authorization(access_key: str, secret: str, date_time: str) -> str:
+    """The header by which a client signs."""
+    made = hmac.digest(secret.encode(), date_time.encode(), "sha1").hex()
+    return f"MQv2-HMAC-SHA1 Credential={access_key}, SignedHeaders={DATE_TIME}, Signature={made}"
 
 
 class User:

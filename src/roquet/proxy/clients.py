@@ -56,6 +56,15 @@ class ClientTable:
         self.on_gone: list[Callable[[str], object]] = []
         """Called with the id of a client that has left or was forgotten."""
 
+    def __len__(self) -> int:
+        """Number of clients."""
+        return len(self._clients)
+
+    @property
+    def streams(self) -> int:
+        """Number of clients that listen to commands."""
+        return sum(client.commands is not None for client in self._clients.values())
+
     @property
     def awaited(self) -> int:
         """Number of clients whose settings requests wait for."""
@@ -64,6 +73,11 @@ class ClientTable:
     def get(self, client_id: str) -> ProxyClient | None:
         """A client; None if it has sent no settings."""
         return self._clients.get(client_id)
+
+    def owner_of(self, client_id: str) -> str:
+        """The user whose client this is; empty for an unknown one, or without access control."""
+        client = self._clients.get(client_id)
+        return client.caller.user if client is not None else ""
 
     def update(self, caller: Caller, settings: pb.Settings, commands: Commands) -> ProxyClient:
         """Take a client's settings, and the stream that they came by.

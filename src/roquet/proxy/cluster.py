@@ -1,6 +1,7 @@
 """ProxiedCluster: the brokers behind the proxy, and the settings of their topics and groups."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -9,18 +10,23 @@ from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
 from roquet.client.sending.delivery import MessageDelivery
 from roquet.model.errors import CallRefused, RoquetError
+from roquet.model.properties import REAL_TOPIC
 from roquet.model.queue import MessageQueue
-from roquet.model.route import BrokerData
+from roquet.model.route import BrokerData, ClusterInfo
 from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.clock import Clock
+from roquet.net.pool import LocalServer
 from roquet.proxy.config import ProxyConfig
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.rules.topic_attributes import MESSAGE_TYPE
 from roquet.wire.call import Call, R, Reply
 from roquet.wire.calls.admin.topic import GetGroup, GetTopic
+from roquet.wire.calls.query import ViewMessage
+from roquet.wire.calls.route import GetClusterInfo
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
+from roquet.wire.records.record import decode, to_message
 
 MARGIN_MS: Final = 2_000
 """Time that a broker has for its answer beyond the wait for messages."""
@@ -33,6 +39,8 @@ ENTRIES_MAX: Final = 10_000
 
 NEVER: Final = 2**31 - 1
 """Size from which bodies are compressed: they are sent as their clients made them."""
+
+NO_SERVERS: Final[Mapping[str, LocalServer]] = MappingProxyType({})
 
 T = TypeVar("T")
 
@@ -106,6 +114,9 @@ class ProxiedCluster:
             timeout_ms=config.call_timeout_ms,
             compress_from=NEVER,
             instance="roquet-proxy",
+            access_key=config.access_key,
+            secret_key=config.secret_key,
+            tls=config.calls,
         )
         self.session = Session(namesrv, producing)
         self.delivery = MessageDelivery(self.session, producing, "roquet-proxy")
@@ -115,12 +126,14 @@ class ProxiedCluster:
         self._topics = SettingsCache(self.session, TopicConfig, config.clock)
         self._groups = SettingsCache(self.session, SubscriptionGroup, config.clock)
         self.checks_types = config.check_message_types
+        self._checks_access = config.checks_access
         self.transactional: set[str] = set()
         """Topics of which brokers may ask this proxy about transactions."""
 
-    def start(self) -> None:
-        """Open for work; no server needs to be reachable yet."""
+    def start(self, local: Mapping[str, LocalServer] = NO_SERVERS) -> None:
+        """Open for work; no server needs to be reachable yet. `local` is that of the pool."""
         self.session.start(self._heartbeat)
+        self.session.pool.local = local
         self.session.membership.is_awaited = lambda: bool(self.transactional)
 
     async def close(self) -> None:
@@ -133,9 +146,38 @@ class ProxiedCluster:
             raise ProxyRefusal(StatusCode.BAD_REQUEST, f"no broker {broker!r:.100} is known")
         return await self.session.call(broker, call, timeout_ms)
 
+    async def check_stored(self, broker: str, position: int, topic: str) -> None:
+        """With access control, check that a client names the topic of the message it means.
+
+        Positions come from clients, and brokers do as the proxy's own user asks. Raises
+        ProxyRefusal for a message of another topic, RoquetError where there is none.
+        """
+        if not self._checks_access:
+            return
+        reply = await self.call(broker, ViewMessage(offset=position))
+        stored = to_message(decode(reply.body), decompress=False)
+        if topic not in (stored.topic, stored.properties.get(REAL_TOPIC)):
+            raise ProxyRefusal(StatusCode.FORBIDDEN, f"the message is none of topic {topic}")
+
     async def call_held(self, broker: str, call: Call[R], wait_ms: int) -> R:
         """Call a broker's master with a request that it may hold so long for messages."""
         return await self.call(broker, call, wait_ms + MARGIN_MS)
+
+    async def why_unready(self) -> str:
+        """Why nothing can be sent or received now; empty if a broker is known."""
+        try:
+            await self.all_brokers()
+        except RoquetError as error:
+            return str(error)
+        return ""
+
+    async def all_brokers(self) -> Collection[BrokerData]:
+        """All brokers of the cluster. Raises RoquetError without any."""
+        reply = await self.session.routes.servers.ask(GetClusterInfo())
+        info = codec.loads(reply.body, ClusterInfo)
+        if not info.broker_addr_table:
+            raise RoquetError("the name servers know of no broker")
+        return info.broker_addr_table.values()
 
     async def find_route(self, topic: str) -> None:
         """Make sure that a topic's route is known; raises ProxyRefusal for an unknown topic."""
@@ -155,6 +197,21 @@ class ProxiedCluster:
         """The queues of a topic to write to; raises ProxyRefusal for an unknown topic."""
         await self.find_route(topic)
         return self.session.routes.writable(topic) or ()
+
+    async def check_writable(self, topic: str) -> None:
+        """Raise ProxyRefusal for an unknown topic, or one whose masters let nobody write.
+
+        A topic without a queue because a master is away is not refused: another one may follow.
+        """
+        await self.find_route(topic)
+        routes = self.session.routes
+        if routes.writable(topic):
+            return
+        await routes.refresh(topic)
+        has_masters = all(broker.leader is not None for broker in routes.brokers_of(topic))
+        if has_masters and not routes.writable(topic):
+            text = f"topic {topic} has no queue that may be written to: see its permission"
+            raise ProxyRefusal(StatusCode.FORBIDDEN, text)
 
     def sender(self, *, transactional: bool) -> MessageDelivery:
         """Sends messages; a half message once, since a second one would be asked about as well."""

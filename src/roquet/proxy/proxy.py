@@ -1,9 +1,19 @@
 """Proxy: the parts of a proxy and what it serves, without the server that takes the requests."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
+from roquet.access.access_users import RELOAD_MS, AccessUsers
+from roquet.metrics.rocketmq_metrics import PROXY_UP
+from roquet.metrics.roquet_metrics import PROXY_CLIENTS, PROXY_RECEIPTS, PROXY_STREAMS, RPC_TIME
+from roquet.metrics.text_format import MetricsPage
+from roquet.net.clock import every
+from roquet.net.pool import LocalServer
+from roquet.proxy.access import ProxyAccess
+from roquet.proxy.admission import ClientAdmission
+from roquet.proxy.broker_users import BrokerUsers
 from roquet.proxy.clients import ClientTable
-from roquet.proxy.cluster import ProxiedCluster
+from roquet.proxy.cluster import NO_SERVERS, ProxiedCluster
 from roquet.proxy.config import ProxyConfig
 from roquet.proxy.handlers.offsets import OffsetsHandler
 from roquet.proxy.handlers.receiving import ReceivingHandler
@@ -13,7 +23,7 @@ from roquet.proxy.handlers.settling import SettlingHandler
 from roquet.proxy.handlers.telemetry import TelemetryHandler
 from roquet.proxy.handlers.transactions import TransactionsHandler
 from roquet.proxy.receipts import Deliveries, ReceiptRenewals
-from roquet.proxy.service import Handler, RpcMethod, stream, telemetry, unary
+from roquet.proxy.service import Handler, RpcMethod, RpcMethods
 from roquet.rules.proxy.renewal import SCAN_PERIOD_MS
 
 
@@ -47,28 +57,64 @@ class Proxy:
             "Heartbeat": telemetry_handler.heartbeat,
             "NotifyClientTermination": telemetry_handler.terminate,
         }
+        self.unready = "the name servers were not asked yet"
+        """Why no requests should come here now; empty: they should."""
+        self._is_draining = False
+        self._file_users = AccessUsers(config.access_file) if config.access_file else None
+        self._broker_users = BrokerUsers(cluster) if config.broker_users else None
+        self.admission = ClientAdmission(self._access(checks_policies=config.checks_policies))
+        self.admission.owner_of = clients.owner_of
+        made = RpcMethods(self.admission, config.clock)
+        self._times = made.times
         self.methods: Mapping[str, RpcMethod] = {
-            **{name: unary(name, handler) for name, handler in unaries.items()},
-            "ReceiveMessage": stream("ReceiveMessage", receiving.receive),
-            "PullMessage": stream("PullMessage", offsets.pull),
-            "Telemetry": telemetry(telemetry_handler.telemetry),
+            **{name: made.unary(name, handler) for name, handler in unaries.items()},
+            "ReceiveMessage": made.stream("ReceiveMessage", receiving.receive),
+            "PullMessage": made.stream("PullMessage", offsets.pull),
+            "Telemetry": made.telemetry(telemetry_handler.telemetry),
         }
         """Methods of the service by their names."""
 
-    def start(self) -> None:
-        """Open for requests; the cluster need not be reachable yet."""
-        self._cluster.start()
+    def _access(self, *, checks_policies: bool) -> ProxyAccess | None:
+        if (file := self._file_users) is not None:
+            return ProxyAccess(lambda: file.tables, checks_policies=checks_policies)
+        if self._broker_users is not None:
+            return ProxyAccess(self._broker_users.tables, checks_policies=checks_policies)
+        return None
+
+    def start(self, local: Mapping[str, LocalServer] = NO_SERVERS) -> None:
+        """Open for requests; the cluster need not be reachable yet.
+
+        Brokers of this process are in `local`, by their addresses.
+        """
+        self._cluster.start(local)
         background = self._cluster.session.background
+        if (users := self._broker_users) is not None:
+            background.supervise(users.serve, "users of the brokers", self._clock)
+        if (file := self._file_users) is not None:
+            reload = partial(every, RELOAD_MS, file.reload, self._clock)
+            background.supervise(reload, "users of the file", self._clock)
         background.supervise(self._watch, "clients and receipts", self._clock)
 
     async def _watch(self) -> None:
         while True:
+            if not self._is_draining:
+                self.unready = await self._cluster.why_unready()
             await self._clock.sleep(SCAN_PERIOD_MS)
             self._clients.expire()
             await self._renewals.step()
 
+    def add_to(self, page: MetricsPage) -> None:
+        """Add what the proxy does to a page of metrics."""
+        page.add(PROXY_UP, 1, "cluster")
+        page.add(PROXY_CLIENTS, len(self._clients))
+        page.add(PROXY_STREAMS, self._clients.streams)
+        page.add(PROXY_RECEIPTS, len(self._renewals))
+        for (method, code), times in self._times.items():
+            page.add_histogram(RPC_TIME, times, method, code)
+
     def drain(self) -> None:
         """Tell clients to connect to another proxy, and end their streams."""
+        self._is_draining, self.unready = True, "the proxy stops"
         self._clients.end_streams()
 
     async def close(self) -> None:
