@@ -9,6 +9,7 @@ from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
 from roquet.client.sending.delivery import MessageDelivery
 from roquet.model.errors import CallRefused, RoquetError
+from roquet.model.names import PROXY_GROUP
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData
 from roquet.model.subscription import HeartbeatData, ProducerData
@@ -98,19 +99,22 @@ class SettingsCache(Generic[T]):
 
 
 class ProxiedCluster:
-    """Routes, settings and calls of one cluster, and its heartbeats for transactions."""
+    """Routes, settings and calls of one cluster, and its heartbeats.
+
+    By them brokers know whom to ask about transactions and about members of groups.
+    """
 
     def __init__(self, namesrv: str | Sequence[str] | None, config: ProxyConfig) -> None:
         producing = ProducerConfig(
             clock=config.clock,
             timeout_ms=config.call_timeout_ms,
             compress_from=NEVER,
-            instance="roquet-proxy",
+            instance=PROXY_GROUP,
         )
         self.session = Session(namesrv, producing)
-        self.delivery = MessageDelivery(self.session, producing, "roquet-proxy")
+        self.delivery = MessageDelivery(self.session, producing, PROXY_GROUP)
         self._without_retries = MessageDelivery(
-            self.session, msgspec.structs.replace(producing, retry_times=0), "roquet-proxy"
+            self.session, msgspec.structs.replace(producing, retry_times=0), PROXY_GROUP
         )
         self._topics = SettingsCache(self.session, TopicConfig, config.clock)
         self._groups = SettingsCache(self.session, SubscriptionGroup, config.clock)
@@ -121,7 +125,7 @@ class ProxiedCluster:
     def start(self) -> None:
         """Open for work; no server needs to be reachable yet."""
         self.session.start(self._heartbeat)
-        self.session.membership.is_awaited = lambda: bool(self.transactional)
+        self.session.membership.is_awaited = lambda: True
 
     async def close(self) -> None:
         """Close all connections."""
@@ -177,8 +181,8 @@ class ProxiedCluster:
             self.session.membership.trigger()
 
     def _heartbeat(self) -> HeartbeatData:
-        groups = [ProducerData(group_name=topic) for topic in sorted(self.transactional)]
+        groups = [PROXY_GROUP, *sorted(self.transactional)]
         return HeartbeatData(
             client_id=self.session.identity.client_id,
-            producer_data_set=groups or [ProducerData(group_name="roquet-proxy")],
+            producer_data_set=[ProducerData(group_name=name) for name in groups],
         )

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from roquet.proxy.clients import ClientTable
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.config import ProxyConfig
+from roquet.proxy.handlers.members import MembersHandler
 from roquet.proxy.handlers.offsets import OffsetsHandler
 from roquet.proxy.handlers.receiving import ReceivingHandler
 from roquet.proxy.handlers.routes import RoutesHandler
@@ -32,6 +33,7 @@ class Proxy:
         telemetry_handler = TelemetryHandler(cluster, clients)
         offsets = OffsetsHandler(cluster)
         transactions = TransactionsHandler(cluster, clients)
+        MembersHandler(cluster, clients, config.clock)
         unaries: dict[str, Handler] = {
             "QueryRoute": routes.query_route,
             "QueryAssignment": routes.query_assignment,

@@ -22,6 +22,9 @@ UNSERVED: Final = {
     pb.LITE_SIMPLE_CONSUMER: "lite topics",
 }
 
+ANSWERS: Final = ("thread_stack_trace", "verify_message_result")
+"""Answers of clients to commands."""
+
 TRIES_OF_PRODUCERS: Final = 3
 
 INT_MAX: Final = 2**31 - 1
@@ -76,7 +79,10 @@ class TelemetryHandler:
         self, requests: AsyncIterator[service.TelemetryCommand], caller: Caller, commands: Commands
     ) -> None:
         async for request in requests:
-            if request.HasField("settings"):
+            kind = request.WhichOneof("command")
+            if kind in ANSWERS and (client := self._clients.get(caller.client_id)) is not None:
+                client.take_answer(getattr(request, kind).nonce, request)
+            elif kind == "settings":
                 merged = await self._take(request.settings, caller, commands)
                 commands.put_nowait(service.TelemetryCommand(status=OK, settings=merged))
                 await commands.join()  # a client that reads no answers is not read from
