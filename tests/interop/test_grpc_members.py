@@ -59,7 +59,7 @@ async def test_mqadmin_lists_and_asks_a_member_that_came_by_grpc(
     try:
         async with cluster() as running, AdminClient(running.namesrv_addr) as admin:
             async with Producer(running.namesrv_addr) as producer:
-                receipt = await producer.send("orders", b"for nobody", tag="blue")
+                await producer.send("orders", b"for nobody", tag="blue")
             config = ProxyConfig(port=0, host="127.0.0.1")
             async with (
                 ProxyServer(running.namesrv_addr, config) as proxy,
