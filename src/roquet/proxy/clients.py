@@ -93,6 +93,20 @@ class ClientTable:
         self.on_gone: list[Callable[[str], object]] = []
         """Called with the id of a client that has left or was forgotten."""
 
+    def __len__(self) -> int:
+        """Number of clients."""
+        return len(self._clients)
+
+    @property
+    def streams(self) -> int:
+        """Number of clients that listen to commands."""
+        return sum(client.commands is not None for client in self._clients.values())
+
+    @property
+    def consumers(self) -> int:
+        """Number of clients that are in a group."""
+        return sum(map(len, self._groups.values()))
+
     @property
     def awaited(self) -> int:
         """Number of clients whose settings requests wait for."""

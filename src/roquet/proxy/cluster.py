@@ -1,6 +1,6 @@
 """ProxiedCluster: the brokers behind the proxy, and the settings of their topics and groups."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -166,8 +166,12 @@ class ProxiedCluster:
 
     async def topic_type(self, topic: str) -> str | None:
         """The type of messages that a topic takes; None without the attribute."""
+        return (await self.topic_attributes(topic)).get(MESSAGE_TYPE)
+
+    async def topic_attributes(self, topic: str) -> Mapping[str, str]:
+        """The attributes of a topic, by one of its brokers; none of an unknown topic."""
         config = await self._topics.get(topic, topic, GetTopic(topic=topic))
-        return config.attributes.get(MESSAGE_TYPE) if config is not None else None
+        return config.attributes if config is not None else {}
 
     async def group(self, group: str, topic: str) -> SubscriptionGroup:
         """A group's settings, by a broker of a topic; those of a new group where it has none."""

@@ -25,6 +25,10 @@ class ProxyConfig(CheckedConfig, frozen=True, kw_only=True):
     """How long a receive waits for its client's settings, which come by another stream."""
     check_message_types: bool = True
     """Refuse messages of a type that their topic does not take."""
+    admin_port: int | None = None
+    """Port of the service for operators; 0 takes a free one, None serves none."""
+    admin_host: str = "127.0.0.1"
+    """The interface of that service."""
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from roquet.admin.client import AdminClient
+from roquet.proxy.admin.server import AdminServer
 from roquet.proxy.clients import ClientTable
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.config import ProxyConfig
@@ -29,11 +31,12 @@ class Proxy:
         self._renewals = renewals = ReceiptRenewals(deliveries, cluster, clients, config.clock)
         settling = SettlingHandler(cluster, deliveries, renewals)
         routes, sending = RoutesHandler(cluster), SendingHandler(cluster, config)
+        self._config, self._sending = config, sending
         self._receiving = receiving = ReceivingHandler(cluster, clients, renewals, settling, config)
         telemetry_handler = TelemetryHandler(cluster, clients)
         offsets = OffsetsHandler(cluster)
         transactions = TransactionsHandler(cluster, clients)
-        MembersHandler(cluster, clients, config.clock)
+        self._members = MembersHandler(cluster, clients, config.clock)
         unaries: dict[str, Handler] = {
             "QueryRoute": routes.query_route,
             "QueryAssignment": routes.query_assignment,
@@ -62,6 +65,14 @@ class Proxy:
         self._cluster.start()
         background = self._cluster.session.background
         background.supervise(self._watch, "clients and receipts", self._clock)
+
+    def admin(self) -> AdminServer:
+        """A server for operators of this cluster."""
+        session = self._cluster.session
+        client = AdminClient(session.addresses, session.config)
+        return AdminServer(
+            client, self._cluster, self._clients, self._members, self._sending, self._config
+        )
 
     async def _watch(self) -> None:
         while True:

@@ -1,6 +1,7 @@
 """ProxyServer: a gRPC server for a proxy, from start to stop."""
 
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import Final, Self
 
 import grpc
@@ -32,6 +33,9 @@ class ProxyServer:
         self._proxy = Proxy(namesrv, config)
         self.port = 0
         """The port, once the proxy is started."""
+        self.admin_port = 0
+        """The port for operators; 0: there is none."""
+        self._admin = AsyncExitStack()
 
     @property
     def address(self) -> str:
@@ -57,10 +61,17 @@ class ProxyServer:
             ) from error
         self._proxy.start()
         await self._server.start()
+        if self._config.admin_port is not None:
+            try:
+                self.admin_port = (await self._admin.enter_async_context(self._proxy.admin())).port
+            except ConfigError:
+                await self.close()
+                raise
         log.info("RocketMQ 5's clients are served at %s", self.address)
 
     async def close(self) -> None:
         """Stop: clients are told, requests under way end, what is not acknowledged comes again."""
+        await self._admin.aclose()
         self._proxy.drain()
         await self._server.stop(STOP_S)
         await self._proxy.close()

@@ -24,14 +24,20 @@ class ProxyServerOptions(VerboseOptions):
     namesrv: NamesrvOption = None
     port: int = option("0 takes any free one.", default=PORT)
     host: str = option("The interface to listen on.", default="0.0.0.0")
+    admin_port: int | None = option(
+        "Serve operators by gRPC as well, at this port of 127.0.0.1; 0 takes any free one.",
+        default=None,
+    )
 
 
 def proxy(options: ProxyServerOptions) -> None:
     """Serve RocketMQ 5's official clients in front of a cluster, Apache's or Roquet's."""
     check_installed()
     check_port(options.port)
-    servers = namesrv_addresses(options.namesrv)
-    runtime.run(_serve(servers, options.host, options.port))
+    if options.admin_port is not None:
+        check_port(options.admin_port)
+    config = ProxyConfig(host=options.host, port=options.port, admin_port=options.admin_port)
+    runtime.run(_serve(namesrv_addresses(options.namesrv), config))
 
 
 def check_installed() -> None:
@@ -39,11 +45,13 @@ def check_installed() -> None:
     check_extra("grpc", NEEDED)
 
 
-async def _serve(namesrv: str, host: str, port: int) -> None:
+async def _serve(namesrv: str, config: ProxyConfig) -> None:
     from roquet.proxy.server import ProxyServer
 
     stop = runtime.stop_signal()
-    async with ProxyServer(namesrv, ProxyConfig(host=host, port=port)) as server:
+    async with ProxyServer(namesrv, config) as server:
+        if config.admin_port is not None:
+            output.echo(f"operators at {config.admin_host}:{server.admin_port}")
         output.echo(f"proxy ready at {server.address}")
         await stop.wait()
 

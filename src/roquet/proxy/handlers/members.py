@@ -66,8 +66,12 @@ class MembersHandler:
 
     async def running_info(self, call: calls.GetRunningInfo, _peer: Peer) -> Reply:
         """Return a member's state, with the stacks of its threads where they are asked for."""
-        member = self._member(call.consumer_group, call.client_id)
+        member = self._known(call.consumer_group, call.client_id)
         stacks = await self.stacks(member) if call.jstack_enable else None
+        return Reply(body=codec.dumps(self.info(member, stacks)))
+
+    def info(self, member: ProxyClient, stacks: str | None = None) -> calls.RunningInfo:
+        """A member's state, as far as the proxy knows it."""
         properties = {
             **member.settings.client_properties,
             "consumerGroup": member.group,
@@ -76,15 +80,16 @@ class MembersHandler:
             calls.ORDERLY: str(member.settings.subscription.fifo).lower(),
             calls.STARTED: str(member.since_ms),
         }
-        info = calls.RunningInfo(
-            properties=properties, subscription_set=list(subscriptions(member)), jstack=stacks
+        return calls.RunningInfo(
+            properties=properties, subscription_set=subscriptions(member), jstack=stacks
         )
-        return Reply(body=codec.dumps(info))
 
     async def consume_directly(self, call: calls.ConsumeDirectly, _peer: Peer) -> Reply:
         """Let a member handle the message of a record, and return what came of it."""
-        member = self._member(call.consumer_group, call.client_id or "")
-        return Reply(body=codec.dumps(await self.verify(member, call.body)))
+        member = self._known(call.consumer_group, call.client_id or "")
+        message = to_message(decode(call.body), decompress=False)
+        sent = to_protobuf(message, message.body, message.sys_flag, message.topic)
+        return Reply(body=codec.dumps(await self.verify(member, sent)))
 
     async def stacks(self, member: ProxyClient) -> str:
         """The stacks of a member's threads, cut when they are long. Raises CallRefused."""
@@ -94,11 +99,10 @@ class MembersHandler:
         answer = await _answer(member, nonce, command)
         return answer.thread_stack_trace.thread_stack_trace[:STACKS_LENGTH_MAX]
 
-    async def verify(self, member: ProxyClient, record: bytes) -> calls.ConsumeDirectlyResult:
-        """Let a member handle the message of a record. Raises CallRefused without an answer."""
-        message, nonce = to_message(decode(record), decompress=False), self._next_nonce()
-        sent = to_protobuf(message, message.body, message.sys_flag, message.topic)
-        asked = service.VerifyMessageCommand(nonce=nonce, message=sent)
+    async def verify(self, member: ProxyClient, message: pb.Message) -> calls.ConsumeDirectlyResult:
+        """Let a member handle a message. Raises CallRefused without an answer."""
+        nonce = self._next_nonce()
+        asked = service.VerifyMessageCommand(nonce=nonce, message=message)
         begun_ms = self._clock.monotonic_ms()
         command = service.TelemetryCommand(verify_message_command=asked)
         status = (await _answer(member, nonce, command)).status
@@ -109,10 +113,14 @@ class MembersHandler:
             spent_ms=self._clock.monotonic_ms() - begun_ms,
         )
 
-    def _member(self, group: str, client_id: str) -> ProxyClient:
-        for member in self._clients.members_of(group):
-            if member.caller.client_id == client_id:
-                return member
+    def member(self, group: str, client_id: str) -> ProxyClient | None:
+        """The member of a group with this client id; None if it is not connected here."""
+        found = self._clients.get(client_id)
+        return found if found in self._clients.members_of(group) else None
+
+    def _known(self, group: str, client_id: str) -> ProxyClient:
+        if (found := self.member(group, client_id)) is not None:
+            return found
         raise CallRefused(
             ResponseCode.CONSUMER_NOT_ONLINE, f"{client_id} of {group} is not connected here"
         )
