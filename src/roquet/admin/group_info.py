@@ -20,7 +20,7 @@ class GroupMemberInfo(msgspec.Struct, frozen=True, kw_only=True):
     release: str | None = None
     """The version that a gRPC client says it has; None for other clients."""
     properties: dict[str, str] | None = None
-    """What a gRPC client says of itself; None when it says nothing."""
+    """Properties that a gRPC client reports of itself; None when it reports none."""
 
 
 class BrokerDecision(msgspec.Struct, frozen=True, kw_only=True):

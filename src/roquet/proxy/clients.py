@@ -57,7 +57,10 @@ class ProxyClient:
         """
         if not self.push(command):
             raise ConnectFailed(f"client {self.caller.client_id!r:.200} reads no commands now")
-        self._answers[nonce] = answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[service.TelemetryCommand] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self._answers[nonce] = answer
         try:
             async with asyncio.timeout(ANSWER_MS / 1_000):
                 return await answer

@@ -15,7 +15,7 @@ from roquet.testing.cluster import Cluster
 
 
 def settings(group: str, expression: str, kind: Any = pb.TAG) -> pb.Settings:
-    made = consumer_settings(group)
+    made: pb.Settings = consumer_settings(group)
     made.subscription.subscriptions[0].expression.expression = expression
     made.subscription.subscriptions[0].expression.type = kind
     return made
@@ -56,10 +56,10 @@ async def test_groups_of_a_topic_are_found_with_the_members_of_every_kind(
         await asyncio.sleep(2)
         request = admin.ListSubscriptionRequest(topic=resource("NORM"))
         (one, other) = (await operator.ok("ListSubscription", request)).subscription_info
-        request = admin.ListConsumerConnectionRequest(group=resource("g"), topic=resource("NORM"))
-        connected = (await operator.ok("ListConsumerConnection", request)).client_info
-        request.topic.name = "FIFOT"
-        assert not (await operator.ok("ListConsumerConnection", request)).client_info
+        call = admin.ListConsumerConnectionRequest(group=resource("g"), topic=resource("NORM"))
+        connected = (await operator.ok("ListConsumerConnection", call)).client_info
+        call.topic.name = "FIFOT"
+        assert not (await operator.ok("ListConsumerConnection", call)).client_info
     assert {one.expression.expression, other.expression.expression} == {"*", "a > 1"}
     assert len(connected) == 2
 

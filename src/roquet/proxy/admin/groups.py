@@ -75,7 +75,7 @@ class GroupsAdmin:
     async def list_subscriptions(
         self, request: admin.ListSubscriptionRequest
     ) -> admin.ListSubscriptionResponse:
-        """What groups listen to, with an entry for each filter of a topic."""
+        """Return the subscriptions of groups, with an entry for each filter of a topic."""
         groups = await self._groups(request.group.name, request.topic.name)
         found = {
             (group.name, topic, text): group.subscription(topic, text)
@@ -88,7 +88,7 @@ class GroupsAdmin:
     async def describe_subscriptions(
         self, request: admin.DescribeSubscriptionRequest
     ) -> admin.DescribeSubscriptionResponse:
-        """What each member of groups listens to."""
+        """Return the subscriptions of each member of groups."""
         answer = admin.DescribeSubscriptionResponse()
         for group in await self._groups(request.group.name, request.topic.name):
             for member in group.members:
