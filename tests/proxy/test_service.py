@@ -39,7 +39,8 @@ async def test_a_fault_of_our_own_is_an_answer_and_a_traceback_in_the_log(
     answer = await method.unary_unary(service.HeartbeatRequest(), Context(METADATA, None))
     assert answer.status.code == pb.INTERNAL_SERVER_ERROR
     assert "ZeroDivisionError" in caplog.text
-    parts = stream("ReceiveMessage", broken_stream).unary_stream(None, Context(METADATA, None))
+    request = service.ReceiveMessageRequest()
+    parts = stream("ReceiveMessage", broken_stream).unary_stream(request, Context(METADATA, None))
     codes = [part.status.code async for part in parts]
     assert codes == [pb.OK, pb.INTERNAL_SERVER_ERROR]
 
@@ -56,3 +57,15 @@ async def test_a_fault_of_our_own_ends_a_telemetry_stream_and_is_in_the_log(
     with pytest.raises(Aborted, match="ZeroDivisionError"):
         [part async for part in parts]
     assert "ZeroDivisionError" in caplog.text
+
+
+async def test_bytes_that_are_no_request_are_refused_without_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def handler(_request: Any, _caller: Caller) -> Any:
+        raise AssertionError
+
+    method = unary("QueryRoute", handler)
+    answer = await method.unary_unary(method.request_deserializer(b"\xff"), Context(METADATA, None))
+    assert answer.status.code == pb.BAD_REQUEST
+    assert "Traceback" not in caplog.text

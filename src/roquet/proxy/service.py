@@ -15,6 +15,7 @@ from roquet.proxy.answers import OK, code_of, status_of
 from roquet.proxy.caller import Caller, caller_of
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as messages
+from roquet.proxy.request_bytes import check_read, reader
 from roquet.rules.proxy.status import StatusCode
 
 log = logger(__name__)
@@ -34,7 +35,7 @@ def unary(name: str, handler: Handler) -> RpcMethod:
 
     async def answer(message: Any, context: Context) -> Any:
         try:
-            found = await handler(message, _caller(context))
+            found = await handler(check_read(message), _caller(context))
         except RoquetError as error:
             return response(status=status_of(error))
         except Exception as error:
@@ -46,7 +47,7 @@ def unary(name: str, handler: Handler) -> RpcMethod:
 
     return grpc.unary_unary_rpc_method_handler(
         answer,
-        request_deserializer=request.FromString,
+        request_deserializer=reader(request),
         response_serializer=response.SerializeToString,
     )
 
@@ -57,7 +58,7 @@ def stream(name: str, handler: StreamHandler) -> RpcMethod:
 
     async def answer(message: Any, context: Context) -> AsyncIterator[Any]:
         try:
-            async with aclosing(handler(message, _caller(context))) as parts:
+            async with aclosing(handler(check_read(message), _caller(context))) as parts:
                 async for part in parts:
                     yield part
         except RoquetError as error:
@@ -68,7 +69,7 @@ def stream(name: str, handler: StreamHandler) -> RpcMethod:
 
     return grpc.unary_stream_rpc_method_handler(
         answer,
-        request_deserializer=request.FromString,
+        request_deserializer=reader(request),
         response_serializer=response.SerializeToString,
     )
 
@@ -77,6 +78,10 @@ def telemetry(handler: StreamHandler) -> RpcMethod:
     """Telemetry in the form of gRPC: it ends with an error of gRPC's when settings are refused."""
     command = messages.TelemetryCommand
 
+    async def read(requests: Any) -> AsyncIterator[Any]:
+        async for request in requests:
+            yield check_read(request)
+
     async def answer(requests: Any, context: Context) -> AsyncIterator[Any]:
         try:
             caller = _caller(context)
@@ -84,7 +89,7 @@ def telemetry(handler: StreamHandler) -> RpcMethod:
             yield command(status=status_of(error))
             return
         try:
-            async with aclosing(handler(requests, caller)) as parts:
+            async with aclosing(handler(read(requests), caller)) as parts:
                 async for part in parts:
                     yield part
         except RoquetError as error:
@@ -98,7 +103,7 @@ def telemetry(handler: StreamHandler) -> RpcMethod:
 
     return grpc.stream_stream_rpc_method_handler(
         answer,
-        request_deserializer=command.FromString,
+        request_deserializer=reader(command),
         response_serializer=command.SerializeToString,
     )
 

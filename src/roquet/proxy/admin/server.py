@@ -23,6 +23,7 @@ from roquet.proxy.handlers.members import MembersHandler
 from roquet.proxy.handlers.sending import SendingHandler
 from roquet.proxy.protos import admin_pb2 as admin
 from roquet.proxy.protos import definition_pb2 as pb
+from roquet.proxy.request_bytes import check_read, reader
 from roquet.rules.access.decision import AccessRequest
 
 log = logger(__name__)
@@ -156,7 +157,7 @@ class AdminServer:
                 if self.check is not None:
                     self.check(_texts(context.invocation_metadata()), NEEDS[name], address)
                 log.info("%s by an operator at %s", name, address)
-                found = await handler(message)
+                found = await handler(check_read(message))
             except RoquetError as error:
                 return await refuse(context, status_of(error))
             except Exception as error:
@@ -169,7 +170,7 @@ class AdminServer:
 
         return grpc.unary_unary_rpc_method_handler(
             answer,
-            request_deserializer=request.FromString,
+            request_deserializer=reader(request),
             response_serializer=response.SerializeToString,
         )
 
