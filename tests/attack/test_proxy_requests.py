@@ -1,4 +1,4 @@
-"""Hostile clients at the proxy's port: broken HTTP/2, floods, odd requests and forged handles.
+"""Hostile clients of the proxy: half-open connections, floods, odd requests and forged handles.
 
 The proxy is a process of its own. After each attack it lives, holds little memory, has logged no
 defect, and during it a good client's messages go through.
@@ -58,7 +58,7 @@ def frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> b
     ) + payload  # fmt: skip
 
 
-DATA, HEADERS, RESET, SETTINGS, PUSH, PING, AWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 5, 6, 7, 8, 9
+DATA, HEADERS, SETTINGS, PUSH, PING, AWAY = 0, 1, 4, 5, 6, 7
 BEGIN: Final = PREFACE + frame(SETTINGS)
 CALL: Final = b"\x83\x86" + b"\x04\x01/" + b"\x01\x01x"
 """Headers, by literals: POST, http, path / and an authority."""
@@ -81,11 +81,7 @@ BEGINNINGS: Final[Sequence[bytes]] = (
 
 FLOODS: Final[Sequence[bytes]] = (
     frame(PING, 0, 0, bytes(8)),
-    frame(SETTINGS),
-    frame(WINDOW, 0, 0, struct.pack(">I", 2**31 - 1)),
     frame(DATA, 0, 1),
-    frame(HEADERS, 0, 1, CALL) + frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b" * 100),
-    frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b" * 1_000),
     frame(HEADERS, 4, 1, b"\xff\xff\xff\xff\xff\xff\x7f" * 20),
     frame(PUSH, 4, 1, bytes(4) + CALL),
     frame(AWAY, 0, 0, bytes(8)),
@@ -220,28 +216,14 @@ async def test_a_flood_of_frames_keeps_nobody_out(proxy: ProxyUnderAttack, numbe
     flood = FLOODS[number] * max(FLOOD_SIZE // 100 // len(FLOODS[number]), 1)
     async with a_good_client(proxy):
         for _ in range(4):
+            _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
             with suppress(OSError, TimeoutError):
-                _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
                 writer.write(BEGIN + frame(HEADERS, 4, 1, CALL))
                 for _ in range(100):
                     writer.write(flood)
                     async with asyncio.timeout(2):
                         await writer.drain()
-                writer.close()
-
-
-async def test_requests_that_are_reset_at_once_keep_nobody_out(proxy: ProxyUnderAttack) -> None:
-    async with a_good_client(proxy):
-        with suppress(OSError, TimeoutError):
-            _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-            writer.write(BEGIN)
-            for stream in range(1, 40_001, 2):
-                writer.write(frame(HEADERS, 4, stream, CALL))
-                writer.write(frame(RESET, 0, stream, struct.pack(">I", 8)))
-                if stream % 1_001 == 0:
-                    async with asyncio.timeout(5):
-                        await writer.drain()
-            writer.close()
+            writer.transport.abort()
 
 
 @pytest.mark.parametrize("method", METHODS)
