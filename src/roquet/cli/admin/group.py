@@ -196,7 +196,9 @@ def _dead_letters(total: int | None, not_resent: int | None) -> str:
 
 
 def _members(group: GroupInfo, colours: Mapping[str, str]) -> "output.Table":
-    columns = ("member", "address", "language", "version", "listens to", "strategy", "")
+    members = group.members or ()
+    columns = ["member", "address", "language", "version", "listens to", "strategy"]
+    columns += ["properties"] * any(one.properties for one in members)
     rows = (
         (
             output.styled_text(one.client_id, colours[one.client_id]),
@@ -208,8 +210,8 @@ def _members(group: GroupInfo, colours: Mapping[str, str]) -> "output.Table":
             ),
             one.strategy or "",
             ", ".join(f"{name}={value}" for name, value in sorted((one.properties or {}).items())),
-        )
-        for one in group.members or ()
+        )[: len(columns)]
+        for one in members
     )
     return table(columns, rows)
 
