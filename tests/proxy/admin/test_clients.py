@@ -14,6 +14,7 @@ from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.proxy import Proxy
 from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster
+from roquet.wire.calls.admin.client_forwarding import QueueInfo, TopicRates
 
 
 async def answer(user: User, code: Any = pb.OK) -> None:
@@ -92,7 +93,9 @@ async def test_a_remoting_client_tells_its_queues_and_rates(
         assert consumer is not None
     assert (one.language, one.version) == ("PYTHON", "5.5.0")
     assert len(info.message_queue_table) >= 4
-    assert "NORM" in info.consume_status_table
+    assert info.consume_status_table["NORM"].consume_failed_msgs == 0
+    held = [one.process_queue_info for one in info.message_queue_table]
+    assert {one.last_pull_timestamp > 0 for one in held} == {True}
 
 
 async def test_a_client_that_is_not_connected_is_not_found(operator: Operator) -> None:
@@ -100,3 +103,27 @@ async def test_a_client_that_is_not_connected_is_not_found(operator: Operator) -
     answered = await operator("PrintThreadStackTrace", call)
     assert answered.status.code == pb.NOT_FOUND
     assert "client 'nobody' is not connected" in answered.status.message
+
+
+def test_states_of_queues_and_rates_have_the_fields_of_the_protocol_in_order() -> None:
+    for kind, struct, renamed in (
+        (
+            admin.ProcessQueueInfo,
+            QueueInfo,
+            {"cached_size": "cached_msg_size_in_mib", "droped": "dropped"},
+        ),
+        (
+            admin.ConsumeStatus,
+            TopicRates,
+            {
+                "pull_ms": "receive_rt",
+                "pulled": "receive_tps",
+                "handle_ms": "consume_rt",
+                "handled": "consume_ok_tps",
+                "failed": "consume_failed_tps",
+                "failed_in_all": "consume_failed_msgs",
+            },
+        ),
+    ):
+        ours = [renamed.get(name, name) for name in struct.__struct_fields__]
+        assert ours == [field.name for field in kind.DESCRIPTOR.fields]

@@ -3,6 +3,8 @@
 A client that is connected to this proxy is asked by its stream, any other one through the brokers.
 """
 
+from typing import Any
+
 import msgspec
 
 from roquet.admin.client import AdminClient, without_answers
@@ -11,6 +13,7 @@ from roquet.model.names import check_group
 from roquet.model.subscription import SQL92
 from roquet.proxy.admin.topics import TopicsAdmin, outgoing
 from roquet.proxy.handlers.members import MembersHandler
+from roquet.proxy.messages import to_queue
 from roquet.proxy.protos import admin_pb2 as admin
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
@@ -95,27 +98,15 @@ def _running_info(info: calls.RunningInfo) -> admin.ConsumerRunningInfo:
         found.subscriptions[one.topic].type = pb.SQL if one.expression_type == SQL92 else pb.TAG
         found.subscriptions[one.topic].expression = one.sub_string
     for queue, held in info.mq_table.items():
-        fields = msgspec.structs.asdict(held)
-        fields["dropped"], fields["cached_msg_size_in_mib"] = fields.pop("droped"), held.cached_size
-        del fields["cached_size"]
-        place = pb.MessageQueue(
-            topic=pb.Resource(name=queue.topic),
-            id=queue.queue_id,
-            broker=pb.Broker(name=queue.broker_name),
+        found.message_queue_table.add(
+            message_queue=to_queue(queue), process_queue_info=_copied(admin.ProcessQueueInfo, held)
         )
-        entry = admin.MessageQueueItem(
-            message_queue=place, process_queue_info=admin.ProcessQueueInfo(**fields)
-        )
-        found.message_queue_table.append(entry)
     for topic, rates in info.status_table.items():
-        found.consume_status_table[topic].CopyFrom(
-            admin.ConsumeStatus(
-                receive_rt=rates.pull_ms,
-                receive_tps=rates.pulled,
-                consume_rt=rates.handle_ms,
-                consume_ok_tps=rates.handled,
-                consume_failed_tps=rates.failed,
-                consume_failed_msgs=rates.failed_in_all,
-            )
-        )
+        found.consume_status_table[topic].CopyFrom(_copied(admin.ConsumeStatus, rates))
     return found
+
+
+def _copied(kind: Any, value: msgspec.Struct) -> Any:
+    """A message with the values of a struct, whose fields are those of the message in order."""
+    names = [field.name for field in kind.DESCRIPTOR.fields]
+    return kind(**dict(zip(names, msgspec.structs.astuple(value), strict=True)))

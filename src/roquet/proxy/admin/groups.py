@@ -13,7 +13,7 @@ from roquet.model.subscription import SQL92, MessageModel
 from roquet.net.address import host_of
 from roquet.proxy.clients import ClientTable
 from roquet.proxy.handlers.members import connection_of, subscriptions
-from roquet.proxy.messages import millis
+from roquet.proxy.messages import millis, to_queue
 from roquet.proxy.protos import admin_pb2 as admin
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
@@ -153,11 +153,7 @@ class GroupsAdmin:
             for reply in found.values():
                 for span in codec.loads(reply.body, TimeSpans).consume_time_span_set:
                     answer.queue_time_span_list.add(
-                        message_queue=pb.MessageQueue(
-                            topic=topic,
-                            id=span.message_queue.queue_id,
-                            broker=pb.Broker(name=span.message_queue.broker_name),
-                        ),
+                        message_queue=to_queue(span.message_queue),
                         min_timestamp=span.min_time_stamp,
                         max_timestamp=span.max_time_stamp,
                         consume_timestamp=span.consume_time_stamp,
