@@ -126,9 +126,11 @@ async def make_topics(namesrv: str) -> None:
         await topics.create(admin, "bad", TopicSettings())
 
 
-async def call(channel: Any, method: str, body: bytes, seconds: float = 8, **headers: str) -> bytes:
+async def call(
+    channel: Any, method: str, body: bytes, *, seconds: float = 8, client: str = "a", more: str = ""
+) -> Any:
     """The bytes of an answer; the last part of a stream."""
-    metadata = tuple({"x-mq-client-id": "attacker", **headers}.items())
+    metadata = (("x-mq-client-id", client), ("x-mq-language", more))
     path = f"/{NAME}/{method}"
     if method in ("ReceiveMessage", "PullMessage"):
         last = b""
@@ -155,7 +157,7 @@ class GoodClient:
             settings.subscription.group.name = "good"
             settings.subscription.subscriptions.add().topic.name = "good"
             first = service.TelemetryCommand(settings=settings).SerializeToString()
-            telemetry = channel.stream_stream(f"/{NAME}/Telemetry")(
+            telemetry: Any = channel.stream_stream(f"/{NAME}/Telemetry")(
                 metadata=(("x-mq-client-id", "good"),)
             )
             await telemetry.write(first)
@@ -171,9 +173,7 @@ class GoodClient:
         message = pb.Message(topic=pb.Resource(name="good"), body=b"x")
         message.system_properties.message_id = f"ID{self.count}"
         request = service.SendMessageRequest(messages=[message])
-        answer = await call(
-            channel, "SendMessage", request.SerializeToString(), **{"x-mq-client-id": "good"}
-        )
+        answer = await call(channel, "SendMessage", request.SerializeToString(), client="good")
         status = service.SendMessageResponse.FromString(answer).status
         assert status.code == pb.OK, status.message
 
@@ -266,7 +266,7 @@ HANDLES: Final = (
 
 
 async def test_forged_handles_settle_nothing_and_are_answered(proxy: ProxyUnderAttack) -> None:
-    named = {"topic": pb.Resource(name="bad"), "group": pb.Resource(name="bad")}
+    named: dict[str, Any] = {"topic": pb.Resource(name="bad"), "group": pb.Resource(name="bad")}
     topic, kinds = pb.Resource(name="bad"), service
     async with a_good_client(proxy), grpc.aio.insecure_channel(proxy.address) as channel:
         for handle in HANDLES:
@@ -309,7 +309,7 @@ async def test_requests_of_the_worst_sizes_keep_nobody_out(proxy: ProxyUnderAtta
                 await call(channel, method, request.SerializeToString(), seconds=5)
         for size in (10_000, 1_000_000):
             with suppress(grpc.aio.AioRpcError):
-                await call(channel, "QueryRoute", b"", **{"x-mq-language": "x" * size})
+                await call(channel, "QueryRoute", b"", more="x" * size)
 
 
 async def test_streams_without_settings_keep_nobody_out(
@@ -317,12 +317,12 @@ async def test_streams_without_settings_keep_nobody_out(
 ) -> None:
     path, count = f"/{NAME}/Telemetry", COUNTS[depth]
     async with a_good_client(proxy), grpc.aio.insecure_channel(proxy.address) as channel:
-        streams = [
+        streams: list[Any] = [
             channel.stream_stream(path)(metadata=(("x-mq-client-id", f"idle{number}"),))
             for number in range(count)
         ]
         receives = [
-            asyncio.create_task(call(channel, "ReceiveMessage", b"", **{"x-mq-client-id": str(n)}))
+            asyncio.create_task(call(channel, "ReceiveMessage", b"", client=str(n)))
             for n in range(count)
         ]
         await asyncio.gather(*receives, return_exceptions=True)
@@ -336,7 +336,7 @@ async def test_odd_bytes_at_the_operators_port_are_answered_or_refused(
     rng = random.Random(SEED)
     async with a_good_client(proxy), grpc.aio.insecure_channel(proxy.admin) as channel:
         for method in OPERATORS:
-            ask = channel.unary_unary(f"/apache.rocketmq.v2.Admin/{method}")
+            ask: Any = channel.unary_unary(f"/apache.rocketmq.v2.Admin/{method}")
             for body in (b"", b"\xff" * 100, *(rng.randbytes(rng.randrange(60)) for _ in range(9))):
                 with suppress(grpc.aio.AioRpcError):
                     await ask(body, timeout=5)
