@@ -50,6 +50,10 @@ class ProxyClient:
         """The consumer group that it is in; empty for a producer."""
         return self.settings.subscription.group.name
 
+    def is_member_of(self, group: str) -> bool:
+        """Whether it is in a group and has a stream: one that has gone elsewhere has none."""
+        return self.group == group and self.commands is not None
+
     async def ask(self, nonce: str, command: service.TelemetryCommand) -> service.TelemetryCommand:
         """Send a command with this nonce, and wait for the answer.
 
@@ -202,9 +206,9 @@ class ClientTable:
             self.remove(client_id)
 
     def members_of(self, group: str) -> Sequence[ProxyClient]:
-        """The consumers of a group that have a stream: one that has gone elsewhere is not here."""
+        """The consumers of a group that have a stream."""
         members = self._groups.get(group, {}).values()
-        return [client for client in members if client.commands is not None]
+        return [client for client in members if client.is_member_of(group)]
 
     def _leave_group(self, client: ProxyClient) -> None:
         members = self._groups.get(client.group, {})

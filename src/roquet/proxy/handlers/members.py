@@ -116,7 +116,7 @@ class MembersHandler:
     def member(self, group: str, client_id: str) -> ProxyClient | None:
         """The member of a group with this client id; None if it is not connected here."""
         found = self._clients.get(client_id)
-        return found if found in self._clients.members_of(group) else None
+        return found if found is not None and found.is_member_of(group) else None
 
     def _known(self, group: str, client_id: str) -> ProxyClient:
         if (found := self.member(group, client_id)) is not None:
