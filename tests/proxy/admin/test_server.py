@@ -42,6 +42,12 @@ async def test_the_level_of_the_log_is_changed(operator: Operator) -> None:
         logging.getLogger("roquet").setLevel(before)
 
 
+async def test_a_level_that_there_is_not_is_refused(operator: Operator) -> None:
+    odd = admin.ChangeLogLevelRequest.FromString(b"\x08\x63")
+    with pytest.raises(Aborted, match="there is no level 99"):
+        await operator("ChangeLogLevel", odd)
+
+
 async def test_a_request_is_refused_without_the_right_that_it_needs(operator: Operator) -> None:
     asked: list[tuple[Resource, str]] = []
 

@@ -9,6 +9,7 @@ from roquet import __version__
 from roquet.admin.client import AdminClient
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RoquetError
+from roquet.net.address import LOOPBACK
 from roquet.observe.log_levels import apply_log_levels
 from roquet.proxy.admin.clients import ClientsAdmin
 from roquet.proxy.admin.groups import GroupsAdmin
@@ -25,13 +26,20 @@ from roquet.proxy.protos import admin_pb2 as admin
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.request_bytes import check_read, reader
 from roquet.rules.access.decision import AccessRequest
+from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 
 log = logger(__name__)
 
 NAME: Final = "apache.rocketmq.v2.Admin"
 
-LEVELS: Final = {"TRACE": "DEBUG", "WARN": "WARNING"}
-"""Our names of levels that are called otherwise."""
+LEVELS: Final = {
+    admin.ChangeLogLevelRequest.TRACE: "DEBUG",
+    admin.ChangeLogLevelRequest.DEBUG: "DEBUG",
+    admin.ChangeLogLevelRequest.INFO: "INFO",
+    admin.ChangeLogLevelRequest.WARN: "WARNING",
+    admin.ChangeLogLevelRequest.ERROR: "ERROR",
+}
+"""Our names of the protocol's levels."""
 
 ODD_NAMES: Final = {"QueryMessage": "ListMessage"}
 """Beginnings of the names of messages, by methods that are called otherwise."""
@@ -42,7 +50,7 @@ FRAME_SIZE_MAX: Final = 8 * 1024 * 1024
 CALLS_MAX: Final = 32
 """Requests that are served at a time; one more is refused."""
 
-LOOPBACKS: Final = ("127.0.0.1", "::1", "localhost")
+LOOPBACKS: Final = (LOOPBACK, "localhost")
 
 AdminHandler = Callable[[Any], Awaitable[Any]]
 AccessCheck = Callable[[Mapping[str, str], AccessRequest, str], object]
@@ -121,8 +129,8 @@ class AdminServer:
         self, request: admin.ChangeLogLevelRequest
     ) -> admin.ChangeLogLevelResponse:
         """Change the level of this process's log, until it ends."""
-        name = admin.ChangeLogLevelRequest.Level.Name(request.level)
-        level = LEVELS.get(name, name)
+        if (level := LEVELS.get(request.level)) is None:
+            raise ProxyRefusal(StatusCode.BAD_REQUEST, f"there is no level {request.level}")
         apply_log_levels(level)
         return admin.ChangeLogLevelResponse(remark=f"the level is {level}")
 
