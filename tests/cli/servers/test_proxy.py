@@ -53,8 +53,8 @@ def test_a_developers_broker_serves_clients_of_version_5_too(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_a_proxy_is_ready_before_its_cluster(tmp_path: Path) -> None:
     arguments = ("proxy", "-n", "127.0.0.1:9", "--port", "0", "--host", "127.0.0.1")
-    arguments = (*arguments, "--admin-port", "0")
-    with started(*arguments, cwd=tmp_path, until="proxy ready at") as (printed, _):
+    ports = ("--admin-port", "0")
+    with started(*arguments, *ports, cwd=tmp_path, until="proxy ready at") as (printed, _):
         assert "operators at 127.0.0.1:" in printed
         status = query_route(printed.split()[-1], "t")
         assert status.code == pb.PROXY_TIMEOUT
