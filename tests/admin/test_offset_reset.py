@@ -161,6 +161,22 @@ async def test_members_that_move_themselves_skip_nothing() -> None:
         assert await bodies(consumer, 8) == [b"%d" % n for n in range(8)]
 
 
+async def test_a_group_whose_members_no_broker_can_tell_is_moved_by_its_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are connected to a proxy, and pop."""
+
+    async def is_online(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(offset_reset, "is_online", is_online)
+    async with open_cluster(**BY_MEMBERS) as it:
+        await orders(it)
+        moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
+        await offset_reset.reset(it.admin, "billing", [replace(m, target=1) for m in moves])
+        assert await lag(it) == 8 - len(moves)
+
+
 async def test_members_that_move_themselves_move_in_the_queues_that_are_named() -> None:
     async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
         for target, then in ((QueueEdge.LAST, 2), (QueueEdge.FIRST, 0)):

@@ -2,7 +2,7 @@
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -65,6 +65,8 @@ class User:
         if client_id is not None:
             self.metadata["x-mq-client-id"] = client_id
         self.told: list[service.TelemetryCommand] = []
+        self.say: Callable[[service.TelemetryCommand], object] = lambda _: None
+        """Send a command by the stream that was opened last."""
 
     def context(self, timeout_s: float | None) -> Context:
         return Context(self.metadata, timeout_s)
@@ -81,6 +83,7 @@ class User:
         """A stream with settings, and the answer to them; commands come into `told`."""
         requests: asyncio.Queue[service.TelemetryCommand | None] = asyncio.Queue()
         requests.put_nowait(service.TelemetryCommand(settings=settings))
+        self.say = requests.put_nowait
 
         async def ask() -> AsyncIterator[service.TelemetryCommand]:
             while (request := await requests.get()) is not None:

@@ -7,6 +7,7 @@ from roquet.model.errors import (
     CallTimeout,
     ConnectFailed,
     FieldError,
+    NotFound,
     RoquetError,
     StoreFull,
 )
@@ -26,6 +27,7 @@ from roquet.rules.proxy.status import ProxyRefusal, StatusCode
         (CallRefused(9_999, "a code of a later version"), StatusCode.INTERNAL_SERVER_ERROR),
         (CallTimeout("late"), StatusCode.PROXY_TIMEOUT),
         (ConnectFailed("away"), StatusCode.PROXY_TIMEOUT),
+        (NotFound("no such group"), StatusCode.NOT_FOUND),
         (FieldError("bad"), StatusCode.BAD_REQUEST),
         (StoreFull("full"), StatusCode.INTERNAL_SERVER_ERROR),
     ],

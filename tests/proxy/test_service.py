@@ -44,7 +44,7 @@ async def test_a_fault_of_our_own_is_an_answer_and_a_traceback_in_the_log(
     assert answer.status.code == pb.INTERNAL_SERVER_ERROR
     assert "ZeroDivisionError" in caplog.text
     parts = METHODS.stream("ReceiveMessage", broken_stream).unary_stream(
-        None, Context(METADATA, None)
+        service.ReceiveMessageRequest(), Context(METADATA, None)
     )
     codes = [part.status.code async for part in parts]
     assert codes == [pb.OK, pb.INTERNAL_SERVER_ERROR]
@@ -77,3 +77,15 @@ async def test_requests_are_timed_by_method_and_code() -> None:
     await method.unary_unary(service.HeartbeatRequest(), Context({}, None))
     sums = {labels: times.sum for labels, times in methods.times.items()}
     assert sums == {("Heartbeat", "OK"): 0.03, ("Heartbeat", "CLIENT_ID_REQUIRED"): 0}
+
+
+async def test_bytes_that_are_no_request_are_refused_without_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def handler(_request: Any, _caller: Caller) -> Any:
+        raise AssertionError
+
+    method = METHODS.unary("QueryRoute", handler)
+    answer = await method.unary_unary(method.request_deserializer(b"\xff"), Context(METADATA, None))
+    assert answer.status.code == pb.BAD_REQUEST
+    assert "Traceback" not in caplog.text

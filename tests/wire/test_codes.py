@@ -63,3 +63,21 @@ def test_versions_are_places_in_javas_list(ours: int, name: str) -> None:
 )
 def test_a_number_stands_for_a_release(number: int, release: str | None) -> None:
     assert wire.release_of(number) == release
+
+
+@pytest.mark.parametrize(
+    ("release", "number"),
+    [
+        ("5.5.0", 513),
+        ("5.4.9-rc1", 511),
+        ("5.0.10", 431),
+        ("4.9.4", wire.VERSION_STANDARD_JSON),
+        ("1.0.8", None),
+        ("5.5", None),
+        ("5.5.x", None),
+        ("5..0", None),
+        ("", None),
+    ],
+)
+def test_a_release_has_a_number(release: str, number: int | None) -> None:
+    assert wire.number_of(release) == number

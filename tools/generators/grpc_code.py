@@ -16,7 +16,7 @@ import architecture_map
 
 PROTOS = Path(__file__).parents[1] / "protos"
 TARGET = architecture_map.PACKAGE / "proxy" / "protos"
-NAMES = ("definition", "service")
+NAMES = ("definition", "service", "admin")
 
 DESCRIPTORS = "rocketmq_v2.desc"
 """All files with those that they import, as protobuf's FileDescriptorSet."""

@@ -17,6 +17,10 @@ class GroupMemberInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Subscriptions: topic to filter expression; None when the broker does not say."""
     strategy: str | None
     """The allocation strategy that it reports; None when it reports none."""
+    release: str | None = None
+    """The version that a gRPC client says it has; None for other clients."""
+    properties: dict[str, str] | None = None
+    """Properties that a gRPC client reports of itself; None when it reports none."""
 
 
 class BrokerDecision(msgspec.Struct, frozen=True, kw_only=True):

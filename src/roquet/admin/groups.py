@@ -193,6 +193,8 @@ def _member(connection: ClientConnection) -> GroupMemberInfo:
         version=connection.version,
         subscriptions=connection.subscriptions,
         strategy=connection.strategy,
+        release=connection.release,
+        properties=connection.properties,
     )
 
 

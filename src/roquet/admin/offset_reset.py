@@ -164,7 +164,12 @@ async def _reset_online(
         timestamp=change.time_ms if is_whole else LAST_MS,
         is_force=is_whole,
     )
-    reply = await admin.ask(address, call)
+    try:
+        reply = await admin.ask(address, call)
+    except CallRefused as error:
+        if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+            raise
+        return await _commit_offset(admin, address, group, change)  # all are at proxies, and pop
     offsets = codec.loads(reply.body, ResetOffsetBody).offset_table if reply.body else {}
     if not is_whole and offsets.keys() - {queue}:
         raise RoquetError(

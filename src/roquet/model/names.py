@@ -81,6 +81,9 @@ DASHBOARD_GROUP: Final = "roquet-dashboard"
 SPARK_GROUP: Final = "roquet-spark"
 """Group that Spark reads as by default; it commits nothing."""
 
+PROXY_GROUP: Final = "roquet-proxy"
+"""Producer group of our gRPC proxies: brokers ask those in it about members of groups."""
+
 TOOL_GROUPS: Final = frozenset({DLQ_READER_GROUP, CLI_GROUP, DASHBOARD_GROUP, SPARK_GROUP})
 """Groups that our own tools read as. Lists of groups leave them out: nobody's work waits there."""
 

@@ -63,6 +63,14 @@ class ProxyAccess:
                 raise ProxyRefusal(StatusCode.FORBIDDEN, text)
             self._decide(user.name, need, ip)
 
+    def check_operator(
+        self, metadata: Mapping[str, str], need: AccessRequest, address: str
+    ) -> None:
+        """Check a request of an operator, who needs one permission. Raises ProxyRefusal."""
+        user = self.authenticate(metadata)
+        if self._checks_policies and not user.is_super:
+            self._decide(user.name, need, host_of(address))
+
     def _decide(self, name: str, need: AccessRequest, ip: str) -> None:
         key = name, ip, need
         if key in self._allowed:

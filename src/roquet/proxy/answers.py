@@ -9,6 +9,7 @@ from roquet.model.errors import (
     ConnectFailed,
     FieldError,
     MessageIllegal,
+    NotFound,
     RoquetError,
     UsageError,
 )
@@ -52,6 +53,8 @@ def code_of(error: RoquetError) -> StatusCode:
             return REFUSED.get(error.code, StatusCode.INTERNAL_SERVER_ERROR)
         case CallTimeout() | ConnectFailed():
             return StatusCode.PROXY_TIMEOUT
+        case NotFound():
+            return StatusCode.NOT_FOUND
         case MessageIllegal() | FieldError() | UsageError():
             return StatusCode.BAD_REQUEST
         case _:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from roquet.model.errors import CallTimeout, ConnectFailed
 from roquet.net.clock import Clock
 from roquet.proxy.caller import Caller
 from roquet.proxy.protos import definition_pb2 as pb
@@ -12,6 +13,9 @@ from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 
 EXPIRY_MS: Final = 120_000
 """Time without a heartbeat after which a client is forgotten."""
+
+ANSWER_MS: Final = 4_000
+"""Time of a client's answer to a command: operators' tools wait 5 s for it."""
 
 COMMANDS_MAX: Final = 256
 """Commands that wait for a client that reads none; further ones are dropped."""
@@ -30,12 +34,50 @@ SETTINGS_SIZE_MAX: Final = 64 * 1024
 class ProxyClient:
     """One client of the proxy."""
 
-    def __init__(self, caller: Caller, settings: pb.Settings, now_ms: int) -> None:
+    def __init__(self, caller: Caller, settings: pb.Settings, clock: Clock) -> None:
         self.caller = caller
         self.settings = settings
-        self.last_heartbeat_ms = now_ms
+        self.since_ms = clock.now_ms()
+        """Time of its first settings, since the epoch."""
+        self.last_heartbeat_ms = clock.monotonic_ms()
         self.commands: Commands | None = None
         """None while it has no stream."""
+        self._answers: dict[str, asyncio.Future[service.TelemetryCommand]] = {}
+        """Answers that are waited for, by the nonces of their commands."""
+
+    @property
+    def group(self) -> str:
+        """The consumer group that it is in; empty for a producer."""
+        return self.settings.subscription.group.name
+
+    def is_member_of(self, group: str) -> bool:
+        """Whether it is in a group and has a stream: one that has gone elsewhere has none."""
+        return self.group == group and self.commands is not None
+
+    async def ask(self, nonce: str, command: service.TelemetryCommand) -> service.TelemetryCommand:
+        """Send a command with this nonce, and wait for the answer.
+
+        Raises ConnectFailed when the client has no stream, CallTimeout when it does not answer.
+        """
+        if not self.push(command):
+            raise ConnectFailed(f"client {self.caller.client_id!r:.200} reads no commands now")
+        answer: asyncio.Future[service.TelemetryCommand] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self._answers[nonce] = answer
+        try:
+            async with asyncio.timeout(ANSWER_MS / 1_000):
+                return await answer
+        except TimeoutError:
+            text = f"client {self.caller.client_id!r:.200} gave no answer within {ANSWER_MS} ms"
+            raise CallTimeout(text) from None
+        finally:
+            del self._answers[nonce]
+
+    def take_answer(self, nonce: str, answer: service.TelemetryCommand) -> None:
+        """Take the answer to a command; one that nobody waits for is dropped."""
+        if (waiting := self._answers.get(nonce)) is not None and not waiting.done():
+            waiting.set_result(answer)
 
     def push(self, command: service.TelemetryCommand) -> bool:
         """Send a command; False when the client has no stream or does not read it."""
@@ -51,6 +93,8 @@ class ClientTable:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._clients: dict[str, ProxyClient] = {}
+        self._groups: dict[str, dict[str, ProxyClient]] = {}
+        """Consumers by group and client id."""
         self._awaited: dict[str, set[asyncio.Event]] = {}
         """By client, one for each request that waits for its settings; set when they come."""
         self.on_gone: list[Callable[[str], object]] = []
@@ -64,6 +108,11 @@ class ClientTable:
     def streams(self) -> int:
         """Number of clients that listen to commands."""
         return sum(client.commands is not None for client in self._clients.values())
+
+    @property
+    def consumers(self) -> int:
+        """Number of clients that are in a group."""
+        return sum(map(len, self._groups.values()))
 
     @property
     def awaited(self) -> int:
@@ -87,15 +136,17 @@ class ClientTable:
         if (size := settings.ByteSize()) > SETTINGS_SIZE_MAX:
             text = f"settings of {size} bytes are over the limit of {SETTINGS_SIZE_MAX}"
             raise ProxyRefusal(StatusCode.BAD_REQUEST, text)
-        now_ms = self._clock.monotonic_ms()
         client = self._clients.get(caller.client_id)
         if client is None and len(self._clients) >= CLIENTS_MAX:
             text = f"this proxy has {CLIENTS_MAX} clients: use another one, or start one more"
             raise ProxyRefusal(StatusCode.TOO_MANY_REQUESTS, text)
         if client is None:
-            client = self._clients[caller.client_id] = ProxyClient(caller, settings, now_ms)
-        client.caller, client.settings, client.last_heartbeat_ms = caller, settings, now_ms
-        client.commands = commands
+            client = self._clients[caller.client_id] = ProxyClient(caller, settings, self._clock)
+        self._leave_group(client)  # the settings may name another one
+        client.caller, client.settings, client.commands = caller, settings, commands
+        client.last_heartbeat_ms = self._clock.monotonic_ms()
+        if client.group:
+            self._groups.setdefault(client.group, {})[caller.client_id] = client
         for event in self._awaited.get(caller.client_id, ()):
             event.set()
         return client
@@ -145,8 +196,9 @@ class ClientTable:
 
     def remove(self, client_id: str) -> None:
         """Forget a client; raises ProxyRefusal for one that is not known."""
-        if self._clients.pop(client_id, None) is None:
+        if (client := self._clients.pop(client_id, None)) is None:
             raise _unknown(client_id)
+        self._leave_group(client)
         for callback in self.on_gone:
             callback(client_id)
 
@@ -157,6 +209,17 @@ class ClientTable:
             key for key, it in self._clients.items() if it.last_heartbeat_ms < limit_ms
         ]:
             self.remove(client_id)
+
+    def members_of(self, group: str) -> Sequence[ProxyClient]:
+        """The consumers of a group that have a stream."""
+        members = self._groups.get(group, {}).values()
+        return [client for client in members if client.is_member_of(group)]
+
+    def _leave_group(self, client: ProxyClient) -> None:
+        members = self._groups.get(client.group, {})
+        members.pop(client.caller.client_id, None)
+        if not members:
+            self._groups.pop(client.group, None)
 
     def producers_of(self, topic: str) -> Sequence[ProxyClient]:
         """Clients that say that they send to a topic, those first that read their commands."""

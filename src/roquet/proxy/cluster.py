@@ -10,6 +10,7 @@ from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
 from roquet.client.sending.delivery import MessageDelivery
 from roquet.model.errors import CallRefused, RoquetError
+from roquet.model.names import PROXY_GROUP
 from roquet.model.properties import REAL_TOPIC
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, ClusterInfo
@@ -106,22 +107,25 @@ class SettingsCache(Generic[T]):
 
 
 class ProxiedCluster:
-    """Routes, settings and calls of one cluster, and its heartbeats for transactions."""
+    """Routes, settings and calls of one cluster, and its heartbeats.
+
+    By them brokers know whom to ask about transactions and about members of groups.
+    """
 
     def __init__(self, namesrv: str | Sequence[str] | None, config: ProxyConfig) -> None:
         producing = ProducerConfig(
             clock=config.clock,
             timeout_ms=config.call_timeout_ms,
             compress_from=NEVER,
-            instance="roquet-proxy",
+            instance=PROXY_GROUP,
             access_key=config.access_key,
             secret_key=config.secret_key,
             tls=config.calls,
         )
         self.session = Session(namesrv, producing)
-        self.delivery = MessageDelivery(self.session, producing, "roquet-proxy")
+        self.delivery = MessageDelivery(self.session, producing, PROXY_GROUP)
         self._without_retries = MessageDelivery(
-            self.session, msgspec.structs.replace(producing, retry_times=0), "roquet-proxy"
+            self.session, msgspec.structs.replace(producing, retry_times=0), PROXY_GROUP
         )
         self._topics = SettingsCache(self.session, TopicConfig, config.clock)
         self._groups = SettingsCache(self.session, SubscriptionGroup, config.clock)
@@ -134,7 +138,7 @@ class ProxiedCluster:
         """Open for work; no server needs to be reachable yet. `local` is that of the pool."""
         self.session.start(self._heartbeat)
         self.session.pool.local = local
-        self.session.membership.is_awaited = lambda: bool(self.transactional)
+        self.session.membership.is_awaited = lambda: True
 
     async def close(self) -> None:
         """Close all connections."""
@@ -219,8 +223,12 @@ class ProxiedCluster:
 
     async def topic_type(self, topic: str) -> str | None:
         """The type of messages that a topic takes; None without the attribute."""
+        return (await self.topic_attributes(topic)).get(MESSAGE_TYPE)
+
+    async def topic_attributes(self, topic: str) -> Mapping[str, str]:
+        """The attributes of a topic, by one of its brokers; none of an unknown topic."""
         config = await self._topics.get(topic, topic, GetTopic(topic=topic))
-        return config.attributes.get(MESSAGE_TYPE) if config is not None else None
+        return config.attributes if config is not None else {}
 
     async def group(self, group: str, topic: str) -> SubscriptionGroup:
         """A group's settings, by a broker of a topic; those of a new group where it has none."""
@@ -234,8 +242,8 @@ class ProxiedCluster:
             self.session.membership.trigger()
 
     def _heartbeat(self) -> HeartbeatData:
-        groups = [ProducerData(group_name=topic) for topic in sorted(self.transactional)]
+        groups = [PROXY_GROUP, *sorted(self.transactional)]
         return HeartbeatData(
             client_id=self.session.identity.client_id,
-            producer_data_set=groups or [ProducerData(group_name="roquet-proxy")],
+            producer_data_set=[ProducerData(group_name=name) for name in groups],
         )

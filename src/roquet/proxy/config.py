@@ -65,6 +65,10 @@ class ProxyConfig(CheckedConfig, frozen=True, kw_only=True):
     """The interface of the metrics page; `host` if empty."""
     metrics_label: str = ""
     """Further labels of all metrics, as `zone:a,rack:7`."""
+    admin_port: int | None = None
+    """Port of the service for operators; 0 takes a free one, None serves none."""
+    admin_host: str = "127.0.0.1"
+    """The interface of that service."""
     clock: Clock = SYSTEM_CLOCK
 
     @property

@@ -197,6 +197,12 @@ def to_protobuf(message: ReadableMessage, body: bytes, sys_flag: int, topic: str
     )
 
 
+def to_queue(queue: MessageQueue) -> pb.MessageQueue:
+    """A queue as clients name it."""
+    topic, broker = pb.Resource(name=queue.topic), pb.Broker(name=queue.broker_name)
+    return pb.MessageQueue(topic=topic, id=queue.queue_id, broker=broker)
+
+
 def _add_optional(system: pb.SystemProperties, properties: Mapping[str, str]) -> None:
     if (tag := properties.get(names.TAGS)) is not None:
         system.tag = tag

@@ -4,17 +4,20 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from roquet.access.access_users import RELOAD_MS, AccessUsers
+from roquet.admin.client import AdminClient
 from roquet.metrics.rocketmq_metrics import PROXY_UP
 from roquet.metrics.roquet_metrics import PROXY_CLIENTS, PROXY_RECEIPTS, PROXY_STREAMS, RPC_TIME
 from roquet.metrics.text_format import MetricsPage
 from roquet.net.clock import every
 from roquet.net.pool import LocalServer
 from roquet.proxy.access import ProxyAccess
+from roquet.proxy.admin.server import AdminServer
 from roquet.proxy.admission import ClientAdmission
 from roquet.proxy.broker_users import BrokerUsers
 from roquet.proxy.clients import ClientTable
 from roquet.proxy.cluster import NO_SERVERS, ProxiedCluster
 from roquet.proxy.config import ProxyConfig
+from roquet.proxy.handlers.members import MembersHandler
 from roquet.proxy.handlers.offsets import OffsetsHandler
 from roquet.proxy.handlers.receiving import ReceivingHandler
 from roquet.proxy.handlers.routes import RoutesHandler
@@ -38,10 +41,12 @@ class Proxy:
         self._renewals = renewals = ReceiptRenewals(deliveries, cluster, clients, config.clock)
         settling = SettlingHandler(cluster, deliveries, renewals)
         routes, sending = RoutesHandler(cluster), SendingHandler(cluster, config)
+        self._config, self._sending = config, sending
         self._receiving = receiving = ReceivingHandler(cluster, clients, renewals, settling, config)
         telemetry_handler = TelemetryHandler(cluster, clients)
         offsets = OffsetsHandler(cluster)
         transactions = TransactionsHandler(cluster, clients)
+        self._members = MembersHandler(cluster, clients, config.clock)
         unaries: dict[str, Handler] = {
             "QueryRoute": routes.query_route,
             "QueryAssignment": routes.query_assignment,
@@ -62,7 +67,8 @@ class Proxy:
         self._is_draining = False
         self._file_users = AccessUsers(config.access_file) if config.access_file else None
         self._broker_users = BrokerUsers(cluster) if config.broker_users else None
-        self.admission = ClientAdmission(self._access(checks_policies=config.checks_policies))
+        self._access = access = self._find_access()
+        self.admission = ClientAdmission(access)
         self.admission.owner_of = clients.owner_of
         made = RpcMethods(self.admission, config.clock)
         self._times = made.times
@@ -74,7 +80,8 @@ class Proxy:
         }
         """Methods of the service by their names."""
 
-    def _access(self, *, checks_policies: bool) -> ProxyAccess | None:
+    def _find_access(self) -> ProxyAccess | None:
+        checks_policies = self._config.checks_policies
         if (file := self._file_users) is not None:
             return ProxyAccess(lambda: file.tables, checks_policies=checks_policies)
         if self._broker_users is not None:
@@ -94,6 +101,17 @@ class Proxy:
             reload = partial(every, RELOAD_MS, file.reload, self._clock)
             background.supervise(reload, "users of the file", self._clock)
         background.supervise(self._watch, "clients and receipts", self._clock)
+
+    def admin(self) -> AdminServer:
+        """A server for operators of this cluster."""
+        session = self._cluster.session
+        client = AdminClient(session.addresses, session.config)
+        server = AdminServer(
+            client, self._cluster, self._clients, self._members, self._sending, self._config
+        )
+        if self._access is not None:
+            server.check = self._access.check_operator
+        return server
 
     async def _watch(self) -> None:
         while True:

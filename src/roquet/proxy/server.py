@@ -106,6 +106,8 @@ class ProxyServer:
         """The port, once the proxy is started."""
         self.metrics_port = 0
         """The port of the metrics page; 0: it shows none."""
+        self.admin_port = 0
+        """The port for operators; 0: there is none."""
 
     @property
     def address(self) -> str:
@@ -134,6 +136,9 @@ class ProxyServer:
             if self._public is not None:
                 self.port = await self._public.listen()
                 running.callback(self._public.close)
+            if self._config.admin_port is not None:
+                admin = await running.enter_async_context(self._proxy.admin())
+                self.admin_port = admin.port
             if (exporter := self._exporter()) is not None:
                 await pages.enter_async_context(exporter)
                 self.metrics_port = exporter.port

@@ -19,6 +19,7 @@ from roquet.proxy.answers import OK, code_of, status_of
 from roquet.proxy.caller import Caller
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as messages
+from roquet.proxy.request_bytes import check_read, reader
 from roquet.rules.proxy.status import StatusCode
 
 log = logger(__name__)
@@ -62,7 +63,8 @@ class RpcMethods:
         async def answer(message: Any, context: Context) -> Any:
             begun_ms = self._now_ms()
             try:
-                found = await handler(message, admit(context, name, message))
+                caller = admit(context, name, check_read(message))
+                found = await handler(message, caller)
                 if not found.HasField("status"):
                     found.status.CopyFrom(OK)
             except RoquetError as error:
@@ -75,7 +77,7 @@ class RpcMethods:
 
         return grpc.unary_unary_rpc_method_handler(
             answer,
-            request_deserializer=request.FromString,
+            request_deserializer=reader(request),
             response_serializer=response.SerializeToString,
         )
 
@@ -87,7 +89,8 @@ class RpcMethods:
         async def answer(message: Any, context: Context) -> AsyncIterator[Any]:
             begun_ms, status = self._now_ms(), OK
             try:
-                async with aclosing(handler(message, admit(context, name, message))) as parts:
+                caller = admit(context, name, check_read(message))
+                async with aclosing(handler(message, caller)) as parts:
                     async for part in parts:
                         if part.HasField("status"):
                             status = part.status
@@ -104,7 +107,7 @@ class RpcMethods:
 
         return grpc.unary_stream_rpc_method_handler(
             answer,
-            request_deserializer=request.FromString,
+            request_deserializer=reader(request),
             response_serializer=response.SerializeToString,
         )
 
@@ -114,7 +117,7 @@ class RpcMethods:
 
         async def admitted(requests: Any, context: Context) -> AsyncIterator[Any]:
             async for request in requests:
-                admit(context, TELEMETRY, request)
+                admit(context, TELEMETRY, check_read(request))
                 yield request
 
         async def answer(requests: Any, context: Context) -> AsyncIterator[Any]:
@@ -134,7 +137,7 @@ class RpcMethods:
 
         return grpc.stream_stream_rpc_method_handler(
             answer,
-            request_deserializer=command.FromString,
+            request_deserializer=reader(command),
             response_serializer=command.SerializeToString,
         )
 

@@ -300,6 +300,15 @@ OLDEST_DIGITS: Final = 400
 NEWEST_DIGITS: Final = 999
 
 
+def number_of(release: str) -> int | None:
+    """The number of a release such as `5.5.0`, a part above 9 as 9; None for another text."""
+    parts = release.split("-")[0].split(".")
+    if len(parts) != 3 or not all(part.isascii() and part.isdecimal() for part in parts):
+        return None
+    digits = int("".join("9" if len(part) > 1 else part for part in parts))
+    return VERSION + 2 * (digits - VERSION_DIGITS) if digits >= OLDEST_DIGITS else None
+
+
 def release_of(number: int) -> str | None:
     """The release of a number, as `5.5.0` or `5.5.0-snapshot`; None for one that is not known.
 

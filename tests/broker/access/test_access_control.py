@@ -179,6 +179,9 @@ async def test_a_user_may_be_shown_what_it_may_send() -> None:
         ("", "orders", "10.0.0.1", False),
     ):
         assert control.may_send(user, topic, ip) is may, (user, topic, ip)
+    assert control.may_consume("root", "billing", "192.0.2.1")
+    assert not control.may_consume("bob", "billing", "10.0.0.1"), "no policy names the group"
+    assert not control.may_consume("", "billing", "10.0.0.1")
     assert control.may_name_replicas("root")
     assert not control.may_name_replicas("bob")
     assert not control.may_name_replicas("")
@@ -199,6 +202,10 @@ def test_everybody_is_shown_everything_where_no_policies_count(settings: dict[st
     control = AccessControl(BrokerConfig(**settings), None)
     assert control.may_send("", "orders", "10.0.0.1")
     assert control.may_name_replicas("")
+
+
+def test_everybody_consumes_where_no_policies_count() -> None:
+    assert AccessControl(BrokerConfig(), None).may_consume("", "billing", "10.0.0.1")
 
 
 async def test_an_edit_that_would_lock_everybody_out_changes_nothing(

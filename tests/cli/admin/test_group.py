@@ -7,7 +7,7 @@ from tests.cli.running import must_fail, roquet, wait_for_topic
 
 from roquet.admin import groups
 from roquet.admin.client import AdminClient
-from roquet.admin.group_info import BrokerDecision, GroupInfo, GroupQueueInfo
+from roquet.admin.group_info import BrokerDecision, GroupInfo, GroupMemberInfo, GroupQueueInfo
 from roquet.admin.offset_reset import QueueReset
 from roquet.cli.admin import group as group_commands
 from roquet.client import blocking
@@ -220,6 +220,24 @@ def test_a_group_is_shown_with_its_decisions_and_problems() -> None:
     assert decision == "orders: MACHINE, decision 7 of its broker"
     assert table.row_count == 1
     assert str(problem) == "! orders broker-a queue 0 has no owner"
+
+
+def test_members_are_shown_with_their_versions_and_what_they_report() -> None:
+    member = GroupMemberInfo(
+        client_id="c1",
+        address="10.0.0.7:5000",
+        language="JAVA",
+        version=513,
+        subscriptions={"orders": "red"},
+        strategy=None,
+    )
+    by_grpc = replace(member, client_id="c2", release="5.2.0", properties={"app": "billing"})
+    for members, columns in (((member,), 6), ((member, by_grpc), 7)):
+        _, _, table, _, _ = group_commands.group_parts(group(members=list(members)))
+        assert len(table.columns) == columns
+        cells = [list(column.cells) for column in table.columns]
+        assert cells[3] == ["5.5.0", "5.2.0"][: len(members)]
+        assert columns == 6 or cells[6] == ["", "app=billing"]
 
 
 def test_the_headline_of_a_group_names_its_message_model() -> None:

@@ -141,7 +141,9 @@ def test_a_proxy_is_one_of_the_processes_of_serve(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_proxy_is_ready_before_its_cluster(tmp_path: Path) -> None:
     arguments = ("proxy", "-n", "127.0.0.1:9", "--port", "0", "--host", "127.0.0.1")
-    with started(*arguments, cwd=tmp_path, until="proxy ready at") as (printed, _):
+    ports = ("--admin-port", "0")
+    with started(*arguments, *ports, cwd=tmp_path, until="proxy ready at") as (printed, _):
+        assert "operators at 127.0.0.1:" in printed
         status = query_route(printed.split()[-1], "t")
         assert status.code == pb.PROXY_TIMEOUT
         assert "no name server answered at 127.0.0.1:9" in status.message

@@ -11,12 +11,12 @@ Without `authenticationEnabled` there is none: the file is not read, and no requ
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from roquet.access.gaps import AccessGap
 from roquet.access.guard import AccessRules
-from roquet.access.requirement import on_topic
+from roquet.access.requirement import on_group, on_topic
 from roquet.access.secret_files import warn_of_readers
 from roquet.broker.access.access_file import AccessFile, PlainAclFile
 from roquet.broker.settings.config import BrokerConfig
@@ -24,7 +24,7 @@ from roquet.log_records import logger
 from roquet.model.access import AccessTables, Action, User, UserStatus, UserType
 from roquet.model.errors import ConfigError, StoreError
 from roquet.net.threads import in_thread
-from roquet.rules.access.decision import decide
+from roquet.rules.access.decision import AccessRequest, decide
 from roquet.rules.access.plain_acl import overlaid, without_overlay
 from roquet.wire.codes import RequestCode
 
@@ -97,12 +97,18 @@ class AccessControl:
         """
         if not self._checks_policies or AccessGap.TRANSACTION_CHECKS in self._gaps:
             return True
+        needed = () if self._all_may_send else on_topic(topic, (Action.PUB,))
+        return self._may(username, needed, ip)
+
+    def may_consume(self, username: str, group: str, ip: str) -> bool:
+        """Whether a user may consume in a group now; everybody may where no policies count."""
+        needed = on_group(group, (Action.SUB,))
+        return not self._checks_policies or self._may(username, needed, ip)
+
+    def _may(self, username: str, needed: Iterable[AccessRequest], ip: str) -> bool:
         user = self.tables.users.get(username)
         if user is None or user.status is not UserStatus.ENABLE:
             return False
-        if self._all_may_send:
-            return True
-        needed = on_topic(topic, (Action.PUB,))
         return all(decide(self.tables, username, one, ip).is_allowed for one in needed)
 
     async def change(self, make: Callable[[AccessTables], AccessTables]) -> None:

@@ -13,6 +13,7 @@ from roquet.cli.terminal import arguments, output
 from roquet.cli.terminal.arguments import GroupArgument
 from roquet.cli.terminal.output import table
 from roquet.model.errors import UsageError
+from roquet.wire.codes import release_of
 
 app: Final = CommandGroup("group", "Consumer groups.")
 
@@ -195,19 +196,22 @@ def _dead_letters(total: int | None, not_resent: int | None) -> str:
 
 
 def _members(group: GroupInfo, colours: Mapping[str, str]) -> "output.Table":
-    columns = ("member", "address", "language", "version", "listens to", "strategy")
+    members = group.members or ()
+    columns = ["member", "address", "language", "version", "listens to", "strategy"]
+    columns += ["properties"] * any(one.properties for one in members)
     rows = (
         (
             output.styled_text(one.client_id, colours[one.client_id]),
             one.address,
             one.language or "?",
-            str(one.version),
+            one.release or release_of(one.version) or str(one.version),
             ", ".join(
                 f"{topic} {text}" for topic, text in sorted((one.subscriptions or {}).items())
             ),
             one.strategy or "",
-        )
-        for one in group.members or ()
+            ", ".join(f"{name}={value}" for name, value in sorted((one.properties or {}).items())),
+        )[: len(columns)]
+        for one in members
     )
     return table(columns, rows)
 

@@ -58,12 +58,18 @@ class ProxyServerOptions(LoadBalancerOptions):
         min=1,
         metavar="SECONDS",
     )
+    admin_port: int | None = option(
+        "Serve operators by gRPC as well, at this port of 127.0.0.1; 0 takes any free one.",
+        default=None,
+    )
 
 
 def proxy(options: ProxyServerOptions) -> None:
     """Serve RocketMQ 5's official clients in front of a cluster, Apache's or Roquet's."""
     check_installed()
     check_port(options.port)
+    if options.admin_port is not None:
+        check_port(options.admin_port)
     if options.access_file is not None and options.broker_users:
         raise UsageError("--access-file and --broker-users: users are in one place, leave one out")
     config = ProxyConfig(**_tls(options), **options.fields_of(ProxyConfig), **options.exporter)
@@ -102,6 +108,8 @@ async def serve_until_stopped(namesrv: str, config: ProxyConfig) -> None:
 
     stop = runtime.stop_signal()
     async with ProxyServer(namesrv, config) as server:
+        if config.admin_port is not None:
+            output.echo(f"operators at {config.admin_host}:{server.admin_port}")
         output.echo(f"proxy ready at {server.address}")
         await stop.wait()
 

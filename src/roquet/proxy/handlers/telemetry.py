@@ -22,6 +22,9 @@ UNSERVED: Final = {
     pb.LITE_SIMPLE_CONSUMER: "lite topics",
 }
 
+ANSWERS: Final = ("thread_stack_trace", "verify_message_result")
+"""Answers of clients to commands."""
+
 TRIES_OF_PRODUCERS: Final = 3
 
 SETTINGS_S: Final = 30
@@ -81,11 +84,14 @@ class TelemetryHandler:
         try:
             async with asyncio.timeout(SETTINGS_S) as limit:
                 async for request in requests:
-                    if request.HasField("settings"):
+                    kind = request.WhichOneof("command")
+                    if kind == "settings":
                         limit.reschedule(None)
                         merged = await self._take(request.settings, caller, commands)
                         commands.put_nowait(service.TelemetryCommand(status=OK, settings=merged))
                         await commands.join()  # a client that reads no answers is not read from
+                    elif kind in ANSWERS and (client := self._clients.get(caller.client_id)):
+                        client.take_answer(getattr(request, kind).nonce, request)
         except TimeoutError:
             text = f"no settings have come for {SETTINGS_S} s"
             raise ProxyRefusal(StatusCode.BAD_REQUEST, text) from None

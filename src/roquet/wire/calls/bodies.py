@@ -140,6 +140,10 @@ class ClientConnection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """Ours: whether it pushes, pulls or pops."""
     strategy: str | None = None
     """Ours: its allocation strategy, as it reported or as it asked the broker to apply."""
+    release: str | None = None
+    """Ours: the version that a gRPC client says it has."""
+    properties: dict[str, str] | None = None
+    """Ours: what a gRPC client says of itself, as `app` or `zone`."""
 
 
 class ConsumerConnection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

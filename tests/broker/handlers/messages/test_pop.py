@@ -262,3 +262,12 @@ class TestBySql:
     async def test_a_notification_does_not_scan_a_long_queue(self, broker: LocalBroker) -> None:
         stored(broker, *["x"] * 200)
         assert watch(broker, queue_id=0, **SQL).has_msg, "there may be some: the pop will see"
+
+
+def test_a_group_that_pops_has_a_retry_topic_by_which_apaches_tools_find_it(
+    broker: LocalBroker,
+) -> None:
+    broker.put_topic("orders", 2)
+    assert broker.tables.topics.get("%RETRY%billing") is None
+    broker.ask(make_pop(poll_time=0))
+    assert broker.tables.topics.get("%RETRY%billing") is not None

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.proxied_members import ProxiedMembers
 from roquet.broker.operations.reading_checks import ReadingChecks
 from roquet.broker.refusals import system_error
 from roquet.broker.tables.broker_tables import BrokerTables
@@ -32,6 +33,7 @@ class ClientForwardingHandler(BrokerComponent, frozen=True):
     tables: BrokerTables
     control: ControlPlane
     reading: ReadingChecks
+    proxied: ProxiedMembers
 
     def running_info(self, call: GetRunningInfo, _peer: Peer) -> HandlerReply:
         """Return the running info of one member."""
@@ -65,7 +67,7 @@ class ClientForwardingHandler(BrokerComponent, frozen=True):
 
     async def _relay(self, call: Call[Any], group: str, client_id: str) -> Reply:
         """The member's reply, or a refusal in the genuine broker's words."""
-        member = self._member(group, client_id)
+        member = await self._member(group, client_id)
         try:
             answer: Reply = await member.call(call, FORWARD_TIMEOUT_MS)
         except CallRefused as error:
@@ -81,11 +83,16 @@ class ClientForwardingHandler(BrokerComponent, frozen=True):
             ) from error
         return Reply(code=answer.code, remark=answer.remark, body=answer.body)
 
-    def _member(self, group: str, client_id: str) -> Peer:
-        """The connection of a member. CallRefused if it is offline or its version too old."""
+    async def _member(self, group: str, client_id: str) -> Peer:
+        """The connection of a member, or of its proxy.
+
+        CallRefused if it is offline or its version too old.
+        """
         members = self.tables.clients.consumers(group)
         known = members.members.values() if members else ()
         peers = [member.peer for member in known if member.client_id == client_id]
+        if not peers and (proxy := await self.proxied.proxy_of(group, client_id)) is not None:
+            peers = [proxy]
         if not peers:
             raise system_error(f"The Consumer <{group}> <{client_id}> not online")
         peer = peers[-1]  # the latest: one that reconnects may be on two

@@ -1,5 +1,8 @@
 """Group: the members, progress and queue owners of a consumer group."""
 
+from collections import ChainMap
+from collections.abc import Awaitable, Sequence
+
 import msgspec
 
 from roquet.broker.broker import BrokerComponent
@@ -7,6 +10,7 @@ from roquet.broker.control import ControlPlane
 from roquet.broker.coordination import GroupCoordination
 from roquet.broker.operations.large_replies import check_queues, each_queue, written
 from roquet.broker.operations.progress import BrokerProgress
+from roquet.broker.operations.proxied_members import ProxiedMembers
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.clients import ConsumerGroup, GroupMember, language_of
 from roquet.model.errors import CallRefused
@@ -32,15 +36,25 @@ class GroupHandler(BrokerComponent, frozen=True):
     coordination: GroupCoordination
     control: ControlPlane
     progress: BrokerProgress
+    proxied: ProxiedMembers
 
     def connections(self, call: GetConnections, _peer: Peer) -> HandlerReply:
-        """Return the members of a group."""
+        """Return the members of a group, with those that are connected to proxies."""
+        if self.proxied.proxies(call.consumer_group):
+            return self._with_proxied(call)
+        return _reply(call.consumer_group, self._registered(call))
+
+    async def _with_proxied(self, call: GetConnections) -> Reply:
+        proxied = await self.proxied.ask(call)
+        reply = _reply(call.consumer_group, [*self._registered(call), *proxied.values()])
+        return reply if isinstance(reply, Reply) else await reply
+
+    def _registered(self, call: GetConnections) -> list[ConsumerConnection]:
+        """The members that have sent heartbeats; empty without any."""
         name = call.consumer_group
         group = self.tables.clients.consumers(name)
         if group is None:
-            raise CallRefused(
-                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
-            )
+            return []
         assignments = self.coordination.rebalance.assignments
         strategies = assignments.strategies(name) if call.with_subscriptions else {}
         members = [
@@ -51,17 +65,15 @@ class GroupHandler(BrokerComponent, frozen=True):
             )
             for member in group.members.values()
         ]
-        body = ConsumerConnection(
-            connection_set=sorted(members, key=lambda connection: connection.client_id),
-            subscription_table=dict(group.subscriptions),
-            consume_type=group.consume_type,
-            message_model=group.message_model,
-            consume_from_where=group.consume_from_where,
-        )
-        rows = len(members) + len(group.subscriptions)
-        if call.with_subscriptions:
-            rows += sum(len(member.wishes) for member in group.members.values())
-        return written(rows, body, lambda data: Reply(body=data))
+        return [
+            ConsumerConnection(
+                connection_set=members,
+                subscription_table=dict(group.subscriptions),
+                consume_type=group.consume_type,
+                message_model=group.message_model,
+                consume_from_where=group.consume_from_where,
+            )
+        ]
 
     def stats(self, call: GetConsumeStats, _peer: Peer) -> HandlerReply:
         """Return a group's progress in its queues on this broker, and its rate."""
@@ -125,6 +137,24 @@ class GroupHandler(BrokerComponent, frozen=True):
             TopicAssignment(topic=topic, strategy=s.strategy, number=s.number, owners=s.owners)
             for topic, s in snapshots.items()
         ]
+
+
+def _reply(name: str, answers: Sequence[ConsumerConnection]) -> Reply | Awaitable[Reply]:
+    """One reply of several answers: the settings of the first count. CallRefused without any."""
+    if not answers:
+        raise CallRefused(
+            ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
+        )
+    members = [member for answer in answers for member in answer.connection_set]
+    subscriptions = dict(ChainMap(*(answer.subscription_table for answer in answers)))
+    body = msgspec.structs.replace(
+        answers[0],
+        connection_set=sorted(members, key=lambda member: member.client_id),
+        subscription_table=subscriptions,
+    )
+    rows = len(members) + len(subscriptions)
+    rows += sum(len(member.subscriptions or ()) for member in members)
+    return written(rows, body, lambda data: Reply(body=data))
 
 
 def _connection(

@@ -14,6 +14,7 @@ from roquet.broker.operations.pop_collector import PopCollector, PopRequest
 from roquet.broker.operations.reading_checks import ReadingChecks
 from roquet.broker.refusals import invalid_parameter
 from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.model.names import retry_topic
 from roquet.model.topic import TopicConfig
 from roquet.net.router import HandlerReply, Peer
 from roquet.rules.consumption.pop import COUNT_MAX, LATE_MS
@@ -153,6 +154,10 @@ class PopHandler(BrokerComponent, frozen=True):
         self.reading.check_pop_broker()
         _check_count(call.max_msg_nums)
         topic = self.reading.check_pop(call)
+        # Apache's tools find a group, and the brokers to ask for its members, by its retry topic:
+        # heartbeats make it, and clients of a proxy send none.
+        if self.tables.topics.get(retry := retry_topic(call.consumer_group)) is None:
+            self.tables.topics.announce_for_groups({retry: 1}, self.control.clock.now_ms())
         if not 0 < call.invisible_time <= LONG_MAX - self.control.clock.now_ms():
             raise invalid_parameter(
                 f"invisibleTime {call.invisible_time} is not a time in ms over 0"
