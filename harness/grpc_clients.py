@@ -66,6 +66,10 @@ require github.com/apache/rocketmq-clients/golang/v5 v{GO}
 """
 
 
+GO_FOLDER: Final = genuine.CACHE / f"grpc-go-{GO}"
+RUST_FOLDER: Final = genuine.CACHE / f"grpc-rust-{RUST}"
+
+
 class NotInstalled(Exception):
     """A client that cannot be run here; the text says what to install."""
 
@@ -206,18 +210,11 @@ def _java() -> Sequence[str]:
 
 
 def _go() -> Sequence[str]:
-    _need("go")
-    files = {"go.mod": _GO_MODULE, "main.go": (PROGRAMS / "grpc_client.go").read_text("utf-8")}
-    commands = ["go mod tidy", "go build -buildvcs=false -o client ."]
-    return [str(_built(f"grpc-go-{GO}", files, commands, Path("client")))]
+    return [go_program((PROGRAMS / "grpc_client.go").read_text("utf-8"))]
 
 
 def _rust() -> Sequence[str]:
-    _need("cargo")
-    files = {"Cargo.toml": _CARGO, "src/main.rs": (PROGRAMS / "grpc_client.rs").read_text("utf-8")}
-    return [
-        str(_built(f"grpc-rust-{RUST}", files, ["cargo build -q"], Path("target/debug/client")))
-    ]
+    return [rust_program((PROGRAMS / "grpc_client.rs").read_text("utf-8"))]
 
 
 CLIENTS: Final[Mapping[str, Callable[[], Sequence[str]]]] = {
@@ -232,18 +229,36 @@ def _need(*programs: str) -> None:
             raise NotInstalled(f"no {program!r} on PATH: install it to run this client")
 
 
-def _built(name: str, files: Mapping[str, str], commands: Sequence[str], program: Path) -> Path:
-    """A program built in the cache, again after each change of its files."""
-    folder = genuine.CACHE / name
-    stamp = hashlib.sha256("".join(files.values()).encode()).hexdigest()[:12]
-    if not (folder / stamp).exists():
-        for path, text in files.items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_text(text, "utf-8")
+def go_program(text: str) -> str:
+    """A program that uses the Go client, built on first use and after each change of its text."""
+    _need("go")
+    build = ["go build -buildvcs=false -o {0}.out ./{0}"]
+    if not (GO_FOLDER / "go.sum").exists():
+        build.insert(0, "go mod tidy")
+    files = {"go.mod": _GO_MODULE, "{0}/main.go": text}
+    return _built(GO_FOLDER, files, build, "{0}.out")
+
+
+def rust_program(text: str) -> str:
+    """The same with the Rust client."""
+    _need("cargo")
+    files = {"Cargo.toml": _CARGO, "src/bin/{0}.rs": text}
+    return _built(RUST_FOLDER, files, ["cargo build -q --bin {0}"], "target/debug/{0}")
+
+
+def _built(folder: Path, files: Mapping[str, str], commands: Sequence[str], program: str) -> str:
+    """A program built in a folder; `{0}` stands for its name, by which its files are known."""
+    name = "p" + hashlib.sha256("".join(files.values()).encode()).hexdigest()[:12]
+    path = folder / program.format(name)
+    if not path.exists():
+        for place, text in files.items():
+            file = folder / place.format(name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if not file.exists() or file.name == "Cargo.toml":
+                file.write_text(text, "utf-8")
         for command in commands:
-            _install(command.split(), folder)
-        (folder / stamp).touch()
-    return folder / program
+            _install(command.format(name).split(), folder)
+    return str(path)
 
 
 def _install(command: Sequence[str], folder: Path) -> None:

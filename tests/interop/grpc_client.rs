@@ -13,8 +13,7 @@ use rocketmq::{Producer, SimpleConsumer};
 fn options() -> ClientOption {
     let mut options = ClientOption::default();
     options.set_access_url(std::env::args().nth(1).unwrap());
-    options.set_enable_tls(false);
-    options.set_long_polling_timeout(Duration::from_secs(5));
+    options.set_long_polling_timeout(Duration::from_secs(8)); // the deadline of a receive, of 5 s at least
     options
 }
 

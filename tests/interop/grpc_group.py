@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -121,3 +121,71 @@ async def dead_letters(namesrv: str, group: str) -> list[str]:
             for queue in await reader.queues(f"%DLQ%{group}")
             for message in (await reader.pull(queue, 0)).messages
         ]
+
+
+async def check_each_type(namesrv: str, client: GrpcClient) -> None:
+    """Send messages of each type and receive them, in groups that are the client's own."""
+    own = client.name
+    expected = {
+        "NORM": ["plain", "tagged"],
+        "FIFOT": [f"step {number}" for number in range(5)],
+        "DELAYT": ["delayed"],
+        "TXT": ["committed", "nothing"],
+    }
+    for topic in expected:
+        is_ordered = topic == "FIFOT"
+        await add_group(namesrv, f"{own}-{topic}", topic, consume_message_orderly=is_ordered)
+    await add_group(namesrv, f"{own}-simple", "NORM")
+    time, client.checked = asyncio.get_running_loop().time, []
+    began_s = time()
+    await send_each_type(client)
+    for topic, bodies in expected.items():
+        got = await consume(client, f"{own}-{topic}", topic, len(bodies))
+        assert (got() if topic == "FIFOT" else sorted(got())) == bodies
+        if topic == "DELAYT":  # the Rust client's times are whole seconds
+            assert time() - began_s >= 2
+    assert client.checked == ["nothing"]
+    assert await client.receive(f"{own}-simple", "NORM", tag="a") == ["tagged"]
+
+
+async def send_each_type(client: GrpcClient) -> None:
+    """Messages of each type; one is recalled, and one of the transactions is left open."""
+    await client.send("NORM", "tagged", value="a")
+    await client.send("NORM", "plain")
+    for number in range(5):
+        await client.send("FIFOT", f"step {number}", "FIFO", "one")
+    if client.name in LISTENING:  # the Rust client recalls nothing
+        handle = await client.send("DELAYT", "recalled", "DELAY", "3")
+        await client.ask("recall", "DELAYT", handle)
+    await client.send("DELAYT", "delayed", "DELAY", "3")
+    for end, body in (("commit", "committed"), ("rollback", "undone"), ("nothing", "nothing")):
+        await client.ask("transact", "TXT", end, body)
+
+
+async def keep_sending(it: GrpcClient, topic: str, stop: asyncio.Event) -> set[str]:
+    """Send until it is over; returns what was acknowledged."""
+    acknowledged = set()
+    number = 0
+    while not stop.is_set():
+        number += 1
+        with suppress(RuntimeError, TimeoutError):
+            await it.send(topic, f"body {number}")
+            acknowledged.add(f"body {number}")
+        await asyncio.sleep(0.05)
+    return acknowledged
+
+
+async def still_missing(
+    it: GrpcClient, group: str, topic: str, sent: set[str], seconds: float = 90
+) -> set[str]:
+    """What has not come to a client's consumer after that time at most."""
+    read = set[str]()
+
+    async def is_complete() -> bool:
+        if it.name not in LISTENING:
+            read.update(await it.receive(group, topic))
+        return not sent - read - set(it.bodies(group))
+
+    with suppress(TimeoutError):
+        await until(is_complete, seconds)
+    return sent - read - set(it.bodies(group))

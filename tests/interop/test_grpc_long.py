@@ -1,7 +1,6 @@
 """Official clients of RocketMQ 5 through what goes on for long: left out of `make ci`."""
 
 import asyncio
-import contextlib
 import random
 from collections import defaultdict
 from pathlib import Path
@@ -14,8 +13,10 @@ from tests.interop.grpc_group import (
     clients,
     dead_letters,
     installed,
+    keep_sending,
     proxied,
     proxy_process,
+    still_missing,
 )
 
 from harness.grpc_clients import GrpcClient
@@ -118,7 +119,7 @@ async def test_nothing_acknowledged_is_lost_when_the_proxy_is_killed_again_and_a
                 if it.name in LISTENING:
                     await it.push(group, f"K{it.name}")
             stop = asyncio.Event()
-            sending = [asyncio.create_task(keep_sending(it, stop)) for it in members]
+            sending = [asyncio.create_task(keep_sending(it, f"K{it.name}", stop)) for it in members]
             for _ in range(3):
                 await asyncio.sleep(random.uniform(3, 6))
                 proxy.kill()
@@ -128,35 +129,11 @@ async def test_nothing_acknowledged_is_lost_when_the_proxy_is_killed_again_and_a
             stop.set()
             sent = await asyncio.gather(*sending)
             # What the killed proxies had given out comes within a minute.
-            lost = await asyncio.gather(*map(still_missing, members, sent))
+            lost = await asyncio.gather(
+                *(
+                    still_missing(it, f"k-{it.name}", f"K{it.name}", bodies)
+                    for it, bodies in zip(members, sent, strict=True)
+                )
+            )
     assert not any(lost), dict(zip(names, lost, strict=True))
     assert all(len(bodies) > 20 for bodies in sent), dict(zip(names, map(len, sent), strict=True))
-
-
-async def keep_sending(it: GrpcClient, stop: asyncio.Event) -> set[str]:
-    """Send until it is over; returns what was acknowledged."""
-    acknowledged = set()
-    number = 0
-    while not stop.is_set():
-        number += 1
-        try:
-            await it.send(f"K{it.name}", f"body {number}")
-            acknowledged.add(f"body {number}")
-        except (RuntimeError, TimeoutError):
-            pass
-        await asyncio.sleep(0.05)
-    return acknowledged
-
-
-async def still_missing(it: GrpcClient, sent: set[str], seconds: float = 90) -> set[str]:
-    """What has not come to a client's consumer after that time at most."""
-    group, topic, read = f"k-{it.name}", f"K{it.name}", set[str]()
-
-    async def is_complete() -> bool:
-        if it.name not in LISTENING:
-            read.update(await it.receive(group, topic))
-        return not sent - read - set(it.bodies(group))
-
-    with contextlib.suppress(TimeoutError):
-        await until(is_complete, seconds)
-    return sent - read - set(it.bodies(group))
