@@ -80,6 +80,8 @@ class Handled(NamedTuple):
     group: str
     attempt: int
     body: str
+    at_s: float
+    """Time of the event loop."""
 
 
 class GrpcClient:
@@ -126,14 +128,15 @@ class GrpcClient:
     async def listen(self) -> None:
         """Read what it says until it ends."""
         assert self._process.stdout is not None
+        now_s = asyncio.get_running_loop().time
         async for line in self._process.stdout:
             match line.decode("utf-8", "replace").rstrip("\n").split("\t"):
                 case ["answer" | "failed", *_] as answer:
                     self._answers.put_nowait(answer)
                 case ["handled", group, attempt, body]:
-                    self.handled.append(Handled(group, int(attempt), body))
+                    self.handled.append(Handled(group, int(attempt), body, now_s()))
                 case ["finished", group, attempt, body]:
-                    self.finished.append(Handled(group, int(attempt), body))
+                    self.finished.append(Handled(group, int(attempt), body, now_s()))
                 case ["checked", body]:
                     self.checked.append(body)
                 case _:  # a client's own talk

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections import Counter
 
 from rocketmq import (
     ClientConfiguration,
@@ -29,14 +30,18 @@ def say(*words):
 class Listener(MessageListener):
     def __init__(self, group):
         self.group = group
+        self.tries = Counter()
 
     def consume(self, message):
         what, number, *_ = [*message.body.decode().split(), "", ""]
-        say("handled", self.group, message.delivery_attempt, message.body.decode())
+        # The attempts of an ordered message within one delivery are not counted in it.
+        self.tries[message.message_id] += 1
+        attempt = max(message.delivery_attempt, self.tries[message.message_id])
+        say("handled", self.group, attempt, message.body.decode())
         if what == "slow":
             time.sleep(int(number))
-            say("finished", self.group, message.delivery_attempt, message.body.decode())
-        if what == "fails" and message.delivery_attempt <= int(number):
+            say("finished", self.group, attempt, message.body.decode())
+        if what == "fails" and attempt <= int(number):
             return ConsumeResult.FAILURE
         return ConsumeResult.SUCCESS
 
