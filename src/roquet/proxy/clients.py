@@ -65,8 +65,10 @@ class ClientTable:
         """A client; None if it has sent no settings."""
         return self._clients.get(client_id)
 
-    def update(self, caller: Caller, settings: pb.Settings, commands: Commands) -> ProxyClient:
-        """Take a client's settings, and the stream that they came by.
+    def update(
+        self, caller: Caller, settings: pb.Settings, commands: Commands | None
+    ) -> ProxyClient:
+        """Take a client's settings, and the stream that they came by, if they came by one.
 
         Raises ProxyRefusal for too long ones, and for one client too many.
         """
