@@ -243,7 +243,7 @@ def go_program(text: str) -> str:
 
 
 def rust_program(text: str) -> str:
-    """The same with the Rust client."""
+    """A program that uses the Rust client, built on first use and after each change."""
     _need("cargo")
     files = {"Cargo.toml": _CARGO, "src/bin/{0}.rs": text}
     return _built(RUST_FOLDER, files, ["cargo build -q --bin {0}"], "target/debug/{0}")

@@ -24,8 +24,9 @@ from tests.interop.grpc_group import (
 
 from harness import genuine
 from harness.java_client import JavaClient, until
-from harness.ports import HOST
+from harness.ports import HOST, free_port
 from harness.replicated_cluster import ReplicatedCluster
+from harness.servers import DevServer
 from roquet.admin.client import AdminClient
 from roquet.client import PopConsumer, Producer, ReceivedMessage
 from roquet.net.channel import Channel
@@ -65,9 +66,11 @@ async def test_two_grpc_members_a_java_one_and_one_of_ours_handle_each_message_o
             Producer(namesrv) as producer,
         ):
             running_ours = asyncio.create_task(consumer.run(handle))
+            await asyncio.sleep(7)  # all of them have asked for messages then
             bodies = [f"body {number}" for number in range(600)]
             for body in bodies:
                 await producer.send("NORM", body.encode())
+                await asyncio.sleep(0.01)
 
             def all_handled() -> list[list[str]]:
                 theirs = [it.bodies("mixed") for it in members]
@@ -85,25 +88,22 @@ async def test_two_grpc_members_a_java_one_and_one_of_ours_handle_each_message_o
 async def test_spark_reads_what_a_client_sends_and_a_client_gets_what_spark_sinks(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
-    names = installed(["python"])
-    async with proxied() as (running, address), clients(names, address, tmp_path) as (client,):
-        namesrv = running.namesrv_addr
-        await add_topics(namesrv, {"ToSpark": None, "FromSpark": None})
-        bodies = {f"body {number}" for number in range(20)}
-        for body in bodies:
-            await client.send("ToSpark", body, value="a")
-
-        def copy() -> list[tuple[str, str]]:
-            source = spark.read.format("roquet").option("namesrv", namesrv)
-            rows = source.option("topic", "ToSpark").load()
-            sink = rows.select("body").write.format("roquet").option("namesrv", namesrv)
-            sink.option("topic", "FromSpark").mode("append").save()
-            return [(bytes(row.body).decode(), row.tag) for row in rows.collect()]
-
-        assert sorted(await asyncio.to_thread(copy)) == sorted((body, "a") for body in bodies)
-        group = await add_group(namesrv, "of-spark", "FromSpark")
-        got = await consume(client, group, "FromSpark", len(bodies))
-        assert set(got()) == bodies
+    names, port = installed(["python"]), free_port()
+    with DevServer(tmp_path, "--memory", "--grpc-port", str(port)) as dev:
+        await add_topics(dev.address, {"ToSpark": None, "FromSpark": None})
+        async with clients(names, f"{HOST}:{port}", tmp_path) as (client,):
+            bodies = {f"body {number}" for number in range(20)}
+            for body in bodies:
+                await client.send("ToSpark", body, value="a")
+            options = {"namesrv": dev.address, "topic": "ToSpark"}
+            rows = spark.read.format("roquet").options(**options).load()
+            read = {(bytes(row.body).decode(), row.tag) for row in rows.collect()}
+            assert read == {(body, "a") for body in bodies}
+            writer = rows.select("body").write.format("roquet").mode("append")
+            writer.options(namesrv=dev.address, topic="FromSpark").save()
+            group = await add_group(dev.address, "of-spark", "FromSpark")
+            got = await consume(client, group, "FromSpark", len(bodies))
+            assert set(got()) == bodies
 
 
 @pytest.mark.parametrize("name", ["java", "go"])
