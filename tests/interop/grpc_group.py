@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ LISTENING = ("python", "node", "java", "go")
 
 TYPES = {"NORM": None, "FIFOT": "FIFO", "DELAYT": "DELAY", "TXT": "TRANSACTION"}
 
-CHECKING = {"transaction_timeout": 1_000, "transaction_check_interval": 2_000}
+CHECKING: dict[str, Any] = {"transaction_timeout": 1_000, "transaction_check_interval": 2_000}
 
 
 def installed(names: Sequence[str] = tuple(grpc_clients.CLIENTS)) -> list[str]:
@@ -44,9 +45,9 @@ def installed(names: Sequence[str] = tuple(grpc_clients.CLIENTS)) -> list[str]:
 
 
 @asynccontextmanager
-async def proxied(**settings: object) -> AsyncIterator[tuple[Cluster, str]]:
+async def proxied() -> AsyncIterator[tuple[Cluster, str]]:
     """A cluster with a topic of each type, and the address of a proxy in front of it."""
-    async with cluster(recall_message=True, **CHECKING, **settings) as running:
+    async with cluster(recall_message=True, **CHECKING) as running:
         await add_topics(running.namesrv_addr, TYPES)
         config = ProxyConfig(port=0, host=HOST)
         async with ProxyServer(running.namesrv_addr, config) as proxy:
@@ -104,7 +105,10 @@ async def consume(
     """
     if client.name in LISTENING:
         await client.push(group, topic)
-        await until(lambda: len(client.bodies(group)) >= count, seconds)
+        try:
+            await until(lambda: len(client.bodies(group)) >= count, seconds)
+        except TimeoutError:
+            raise AssertionError(f"{topic}: only {client.bodies(group)}") from None
         return lambda: client.bodies(group)
     found: list[str] = []
     async with asyncio.timeout(seconds):
@@ -141,7 +145,8 @@ async def check_each_type(namesrv: str, client: GrpcClient) -> None:
     await send_each_type(client)
     for topic, bodies in expected.items():
         got = await consume(client, f"{own}-{topic}", topic, len(bodies))
-        assert (got() if topic == "FIFOT" else sorted(got())) == bodies
+        found = got() if topic == "FIFOT" else sorted(got())
+        assert found == bodies, (topic, found)
         if topic == "DELAYT":  # the Rust client's times are whole seconds
             assert time() - began_s >= 2
     assert client.checked == ["nothing"]

@@ -50,8 +50,8 @@ async def test_message_groups_stay_in_order_when_two_members_share_them(tmp_path
         for name in names:
             by_group: dict[str, list[int]] = defaultdict(list)
             for body in handled(name):
-                _, _, letter, number = body.split()
-                by_group[letter].append(int(number))
+                _, _, key, at = body.split()
+                by_group[key].append(int(at))
             again = {"b": [*range(5), *range(4, 10)]}
             assert by_group == {letter: [*range(10)] for letter in "abcdef"} | again, name
         assert all(it.handled for it in members)

@@ -111,7 +111,11 @@ async def test_our_proxy_serves_clients_in_front_of_apaches_broker(
     java: None, tmp_path: Path, name: str
 ) -> None:
     names = installed([name])
-    settings = {"transactionTimeOut": "1000", "transactionCheckInterval": "2000"}
+    settings = {
+        "transactionTimeOut": "2000",
+        "transactionCheckInterval": "2000",
+        "transactionOpBatchInterval": "100",  # it asks about what was rolled back until then
+    }
     with genuine.cluster(tmp_path / "g", recallMessageEnable="true", **settings) as theirs:
         await add_topics(theirs.namesrv, TYPES)
         config = ProxyConfig(port=0, host=HOST)

@@ -36,11 +36,12 @@ def command_of(language: str, program: str, folder: Path) -> Sequence[str]:
                 (folder / "node_modules").symlink_to(grpc_clients.ENVIRONMENT["NODE_PATH"])
                 (folder / "program.mjs").write_text(program, "utf-8")
                 return [installed, str(folder / "program.mjs")]
-        name = {"js": "node"}.get(language, language)
-        *command, _, _ = grpc_clients.command_of(name, "")
-        path = folder / f"Program.{language}"
-        path.write_text(program, "utf-8")
-        return [*command, str(path)]
+            case _:
+                name = {"js": "node"}.get(language, language)
+                *command, _, _ = grpc_clients.command_of(name, "")
+                path = folder / f"Program.{language}"
+                path.write_text(program, "utf-8")
+                return [*command, str(path)]
     except grpc_clients.NotInstalled as error:
         pytest.skip(str(error))
 
