@@ -128,8 +128,10 @@ class ClientTable:
         client = self._clients.get(client_id)
         return client.caller.user if client is not None else ""
 
-    def update(self, caller: Caller, settings: pb.Settings, commands: Commands) -> ProxyClient:
-        """Take a client's settings, and the stream that they came by.
+    def update(
+        self, caller: Caller, settings: pb.Settings, commands: Commands | None
+    ) -> ProxyClient:
+        """Take a client's settings, and the stream that they came by, if they came by one.
 
         Raises ProxyRefusal for too long ones, and for one client too many.
         """

@@ -58,6 +58,21 @@ async def test_a_receive_waits_for_its_clients_settings(proxy: Proxy) -> None:
         await receiving
 
 
+async def test_a_client_whose_settings_a_killed_proxy_had_is_served_from_the_second_receive_on(
+    proxy: Proxy,
+) -> None:
+    user, request = User(proxy), receive_request("g", "NORM", auto_renew=True)
+    (refused, _) = await user.call("ReceiveMessage", request, 30)
+    assert refused.status.code == pb.UNRECOGNIZED_CLIENT_TYPE
+    receiving = asyncio.create_task(user.receive(auto_renew=True))
+    await asyncio.sleep(1)
+    await user.send("NORM", b"x")
+    (message,) = await receiving
+    await asyncio.sleep(100)  # it is renewed like another client's
+    (answer,) = (await user.ack(message)).entries
+    assert answer.status.code == pb.OK
+
+
 async def test_tags_are_compared_by_their_text_and_others_acknowledged(proxy: Proxy) -> None:
     user = User(proxy)
     # These two have the same hash in Java.

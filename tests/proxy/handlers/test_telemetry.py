@@ -91,6 +91,16 @@ def test_an_exponential_policy_is_told_as_one() -> None:
     assert backoff.multiplier == 2
 
 
+async def test_a_node_client_gets_doubling_times_since_it_reads_no_steps(proxy: Proxy) -> None:
+    settings = consumer_settings("G_fifo", "FIFOT")
+    settings.user_agent.language = pb.NODE_JS
+    async with User(proxy).telemetry(settings) as answer:
+        backoff = answer.settings.backoff_policy.exponential_backoff
+        assert backoff.initial.ToMilliseconds() == 1_000
+        assert backoff.max.ToMilliseconds() == 7_200_000
+        assert backoff.multiplier == 2
+
+
 def test_a_group_that_tries_for_ever_is_told_the_largest_number() -> None:
     policy = retry_policy(SubscriptionGroup(retry_max_times=2**31 - 1))
     assert policy.max_attempts == 2**31 - 1

@@ -100,9 +100,15 @@ class ReceivingHandler:
         self, request: service.ReceiveMessageRequest, caller: Caller, unsent: list[Delivery]
     ) -> None:
         """Pop messages into `unsent`, where those stay that the client gets."""
-        client = await self._clients.wait_for(caller.client_id, self._config.settings_wait_ms)
         topic = validation.check_topic(request.message_queue.topic.name)
         group = validation.check_group(request.group.name)
+        try:
+            client = await self._clients.wait_for(caller.client_id, self._config.settings_wait_ms)
+        except ProxyRefusal:
+            # Clients of Python and Go send them minutes after a restart of the proxy, and go on
+            # receiving meanwhile: their next receive is served.
+            self._clients.update(caller, _settings_of(request), None)
+            raise
         asked = request.long_polling_timeout
         poll_ms = validation.polling_ms(
             asked.ToMilliseconds() if request.HasField("long_polling_timeout") else None,
@@ -223,6 +229,16 @@ def receipt_key(
 ) -> ReceiptKey:
     """The key by which the receipt of a delivery is renewed."""
     return ReceiptKey(caller.client_id, request.group.name, delivery.receipt.text())
+
+
+def _settings_of(request: service.ReceiveMessageRequest) -> pb.Settings:
+    """The settings that a receive tells of."""
+    kind = pb.PUSH_CONSUMER if request.auto_renew else pb.SIMPLE_CONSUMER
+    settings = pb.Settings(client_type=kind)
+    settings.subscription.group.CopyFrom(request.group)
+    subscribed = settings.subscription.subscriptions.add(expression=request.filter_expression)
+    subscribed.topic.CopyFrom(request.message_queue.topic)
+    return settings
 
 
 def _tags(expression: str) -> frozenset[str] | None:

@@ -12,7 +12,11 @@ from roquet.proxy.clients import ClientTable, Commands
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
-from roquet.rules.delay.delay_levels import exponential_backoff, retry_steps_ms
+from roquet.rules.delay.delay_levels import (
+    ExponentialBackoff,
+    exponential_backoff,
+    retry_steps_ms,
+)
 from roquet.rules.proxy import validation
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 
@@ -34,15 +38,22 @@ INT_MAX: Final = 2**31 - 1
 """`retry_max_times` of groups that try for ever; one more is no 32-bit number."""
 
 
-def retry_policy(group: SubscriptionGroup) -> pb.RetryPolicy:
-    """Retry policy of a group's failed messages, as its clients get it."""
+def retry_policy(group: SubscriptionGroup, *, reads_steps: bool = True) -> pb.RetryPolicy:
+    """Retry policy of a group's failed messages, as its clients get it.
+
+    Those that read no steps get doubling times, from the first step to the last.
+    """
     policy = pb.RetryPolicy(max_attempts=min(group.retry_max_times + 1, INT_MAX))
-    if (backoff := exponential_backoff(group.group_retry_policy)) is not None:
+    steps_ms = retry_steps_ms(group.group_retry_policy)
+    backoff = exponential_backoff(group.group_retry_policy)
+    if backoff is None and not reads_steps:
+        backoff = ExponentialBackoff(steps_ms[0], steps_ms[-1], 2)
+    if backoff is not None:
         policy.exponential_backoff.initial.FromMilliseconds(backoff.initial_ms)
         policy.exponential_backoff.max.FromMilliseconds(backoff.max_ms)
         policy.exponential_backoff.multiplier = backoff.multiplier
         return policy
-    for step_ms in retry_steps_ms(group.group_retry_policy):
+    for step_ms in steps_ms:
         policy.customized_backoff.next.add().FromMilliseconds(step_ms)
     return policy
 
@@ -145,7 +156,9 @@ class TelemetryHandler:
             with suppress(ProxyRefusal):
                 await self._cluster.find_route(topic)
         group = await self._cluster.group(name, topic)
-        merged.backoff_policy.CopyFrom(retry_policy(group))
+        # Node's client 1.0.8 reads no steps: its ordered consumers give up after the first try.
+        is_node = settings.user_agent.language == pb.NODE_JS
+        merged.backoff_policy.CopyFrom(retry_policy(group, reads_steps=not is_node))
         subscription.fifo = group.consume_message_orderly
         subscription.receive_batch_size = validation.BATCH_MAX
         subscription.long_polling_timeout.FromMilliseconds(validation.POLLING_MAX_MS)
