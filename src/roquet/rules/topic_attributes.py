@@ -49,7 +49,9 @@ ATTRIBUTES: Final[Mapping[str, Attribute]] = MappingProxyType(
             changeable=False,
         ),
         MESSAGE_TYPE: Attribute(
-            values=frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
+            values=frozenset(
+                {"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"}
+            ),
             # By default Apache's broker accepts no such topics, either.
             refused={"MIXED": "MIXED message type is not supported."},
         ),

@@ -7,7 +7,7 @@ from roquet.proxy.caller import Caller
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
-from roquet.rules.proxy.message_type import accepted_types
+from roquet.rules.message_type import accepted_types
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.rules.proxy.validation import check_group, check_topic
 
