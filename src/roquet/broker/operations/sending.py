@@ -112,7 +112,7 @@ class SendChecks(BrokerComponent, frozen=True):
 
 
 def _check_types(call: SendCall, topic: TopicConfig) -> None:
-    """Raise MessageIllegal for a message, of a batch perhaps, whose type the topic does not take."""
+    """Raise MessageIllegal for a message or batch of a type that the topic does not take."""
     shared, texts = decode_properties(call.properties or ""), [b""]
     if call.batch:
         try:

@@ -15,8 +15,8 @@ from roquet.proxy.messages import prepare, to_properties
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.transaction_id import TransactionId
-from roquet.rules.proxy import validation
 from roquet.rules.message_type import MessageType, message_type, type_fault
+from roquet.rules.proxy import validation
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.wire.calls.timer import Recall
 from roquet.wire.receipt_handle import decode_recall_handle
