@@ -9,7 +9,7 @@ such time that its next message has waited, so that no message waits for ever be
 Sources: SendMessageProcessor and PopMessageProcessor of Apache RocketMQ 5.5.0; ageing is ours.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from roquet.model.errors import UsageError
@@ -57,22 +57,12 @@ def priority_queue(priority: int, queue_count: int) -> int:
     return max(0, min(priority, queue_count - 1))
 
 
-def reading_order(queue_count: int) -> Sequence[int]:
-    """The queues of a topic in the order of their priorities, the highest first."""
-    return range(queue_count - 1, -1, -1)
+def aged_priority(queue_id: int, waited_ms: int, ageing_ms: int) -> int:
+    """Priority of a queue whose next message has waited so long: one more for each `ageing_ms`.
 
-
-def aged_order(waited_ms: Mapping[int, int], ageing_ms: int) -> Sequence[int]:
-    """Queues with messages, those first whose next message has the highest priority by now.
-
-    `waited_ms` says by queue how long that message has waited; one that was stored in the future,
-    by a clock that was set back since, has not waited. Equals keep the order of their priorities.
+    A message from the future, which a clock stored that was set back since, has not waited.
     """
-    return sorted(
-        waited_ms,
-        key=lambda queue: (queue + max(waited_ms[queue], 0) // ageing_ms, queue),
-        reverse=True,
-    )
+    return queue_id + max(waited_ms, 0) // ageing_ms
 
 
 def _number(text: str, most: int) -> int | None:
