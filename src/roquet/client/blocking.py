@@ -264,7 +264,7 @@ class Producer(_Client[sending.Producer]):
         """Send one message, a `Message` or its parts, and return when the broker has stored it.
 
         The parts are a topic, a body, and as keywords tag, keys, order_key, properties, flag,
-        delay_level, delay, deliver_at. A selector is called on the event loop's thread.
+        delay_level, delay, deliver_at, priority. A selector is called on the event loop's thread.
         """
         return self._thread.wait(
             self._client._send_in_turn(
