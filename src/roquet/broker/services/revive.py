@@ -185,6 +185,7 @@ class PopRevive:
             pop_ms=checkpoint.pop_ms,
             queue_id=checkpoint.queue_id,
             start=checkpoint.start,
+            is_suspended=checkpoint.is_suspended,
             topic=checkpoint.topic,
         )
         checkpoint.revive_offset = self._append(checkpoint.revive_queue_id, CHECKPOINT_TAG, body)
@@ -303,6 +304,8 @@ class PopRevive:
         if not names.is_retry(origin):
             kept[props.RETRY_TOPIC] = origin
         kept.setdefault(props.FIRST_POP_TIME, str(checkpoint.pop_ms))
+        if checkpoint.is_suspended:  # the try that ends now does not count
+            record = replace(record, reconsume_times=record.reconsume_times - 1)
         if record.reconsume_times >= group.retry_max_times:
             topic, queue_id = names.dlq_topic(checkpoint.group), 0
             self._topics.create_for_group(topic, 1, self._clock.now_ms())
@@ -456,6 +459,7 @@ class PopRevive:
             left=delivered & ~acked,
             revive_queue_id=revive_queue_id,
             revive_offset=record.queue_offset,
+            is_suspended=body.is_suspended,
         )
         self.in_flight.add(checkpoint)
         progress = self._offsets.get(body.group, body.topic, body.queue_id)
