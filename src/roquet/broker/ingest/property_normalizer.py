@@ -40,10 +40,24 @@ _tag_code: Final = lru_cache(TAG_CODES_MAX)(hash_code)
 PAIRS: Final = re.compile("(?:[^\x01\x02]++\x01[^\x01\x02]*+\x02)*+")
 """Well-formed pairs of names and values; the possessive repeats never backtrack."""
 
-FROM_BROKERS: Final = frozenset({names.POP_CK, names.CLUSTER, names.MSG_REGION, names.TRACE_ON})
-BROKER_ONLY: Final = FROM_BROKERS | {names.TIMER_OUT_MS}
-"""Properties that only brokers set. TIMER_OUT_MS alone means nothing; with a delay it is part of a
-received message, and a client that sends that again does not want it at once."""
+FROM_BROKERS: Final = frozenset(
+    {
+        names.POP_CK, names.POP_CK_OFFSET, names.FIRST_POP_TIME,
+        names.DLQ_ORIGIN_TOPIC, names.DLQ_ORIGIN_MESSAGE_ID,
+        names.TRANSACTION_CHECK_TIMES, names.TRANSACTION_PREPARED_QUEUE_OFFSET,
+        names.CLUSTER, names.MSG_REGION, names.TRACE_ON, names.CRC32,
+    }
+)  # fmt: skip
+BROKER_ONLY: Final = FROM_BROKERS | {
+    names.TIMER_OUT_MS,
+    names.TIMER_ENQUEUE_MS,
+    names.TIMER_DEQUEUE_MS,
+    names.TIMER_ROLL_TIMES,
+}
+"""Properties that only brokers set: receipts, what became of a message, a checksum. A client that
+sends a received message again has them, one that forges them would lead consumers or operators
+astray. Those of the timer mean nothing alone; TIMER_OUT_MS would end the delay of a message that is
+sent again."""
 
 RECALL_KEY: Final = names.TIMER_DELETE_UNIQUE_KEY
 SPECIAL: Final = FROM_BROKERS | {
