@@ -82,6 +82,7 @@ class TelemetryHandler:
                 await commands.join()  # a client that reads no answers is not read from
 
     async def _take(self, settings: pb.Settings, caller: Caller, commands: Commands) -> pb.Settings:
+        validation.check_client_properties(settings.client_properties)
         match settings.WhichOneof("pub_sub"):
             case "publishing":
                 merged = await self._producer(settings)
