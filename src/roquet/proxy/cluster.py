@@ -15,6 +15,7 @@ from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.clock import Clock
 from roquet.proxy.config import ProxyConfig
+from roquet.proxy.topic_creation import TopicCreation
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.rules.topic_attributes import MESSAGE_TYPE
 from roquet.wire.call import Call, R, Reply
@@ -114,6 +115,7 @@ class ProxiedCluster:
         )
         self._topics = SettingsCache(self.session, TopicConfig, config.clock)
         self._groups = SettingsCache(self.session, SubscriptionGroup, config.clock)
+        self.creation = TopicCreation(self.session, config)
         self.checks_types = config.check_message_types
         self.transactional: set[str] = set()
         """Topics of which brokers may ask this proxy about transactions."""
@@ -162,6 +164,8 @@ class ProxiedCluster:
 
     async def topic_type(self, topic: str) -> str | None:
         """The type of messages that a topic takes; None without the attribute."""
+        if await self.creation.is_wanted(topic):
+            return None  # not remembered: it has a type soon
         config = await self._topics.get(topic, topic, GetTopic(topic=topic))
         return config.attributes.get(MESSAGE_TYPE) if config is not None else None
 

@@ -25,6 +25,8 @@ class ProxyConfig(CheckedConfig, frozen=True, kw_only=True):
     """How long a receive waits for its client's settings, which come by another stream."""
     check_message_types: bool = True
     """Refuse messages of a type that their topic does not take."""
+    creates_topics: bool = False
+    """Make an unknown topic at the first message to it, of that message's type."""
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:

@@ -37,6 +37,9 @@ _OF_MIXED: Final = (
     MessageType.TRANSACTION,
 )
 
+ALL_TYPES: Final = (*_OF_MIXED, MessageType.PRIORITY)
+"""Types of messages; LITE ones are not served."""
+
 
 def message_type(properties: Mapping[str, str]) -> MessageType:
     """Type of a message by its properties, whatever its sender calls it."""

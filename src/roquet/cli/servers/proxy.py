@@ -54,7 +54,8 @@ async def dev_proxy(namesrv: str, host: str, port: int) -> AsyncIterator[str]:
     from roquet.proxy.server import ProxyServer
 
     try:
-        async with ProxyServer(namesrv, ProxyConfig(host=host, port=port)) as server:
+        config = ProxyConfig(host=host, port=port, creates_topics=True)
+        async with ProxyServer(namesrv, config) as server:
             yield server.address
     except ConfigError as error:  # here the broker has --port
         raise ConfigError(str(error).replace("port:", "--grpc-port:")) from None
