@@ -26,6 +26,7 @@ from roquet.broker.log.long_polling import ANY_QUEUE
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.progress import BrokerProgress
 from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.broker.tables.observed_owners import TopicQueue
 from roquet.model import names
 from roquet.model import properties as props
 from roquet.model.errors import MessageIllegal, RecordError
@@ -48,9 +49,6 @@ from roquet.wire.records.property_text import lossless_bytes, lossless_text
 from roquet.wire.records.record import HEAD, decode, decode_properties, pack
 
 LENGTH: Final = Struct(">i")
-
-Place = tuple[str, int]
-"""Topic and queue id."""
 
 NOTIFICATION_SCAN_MAX: Final = 64
 """Messages of a queue that are scanned before a notification says that there may be some: the
@@ -114,17 +112,17 @@ class PopCollector(msgspec.Struct, eq=False):
 
     def collect(self) -> None:
         """Take the available messages."""
-        for topic, queue_id in self._places():
+        for topic, queue_id in self._reading_order():
             self._take(topic, queue_id)
 
     def has_any(self) -> bool:
         """Whether there is a message to take, without taking it."""
-        for topic, queue_id in self._places():
+        for topic, queue_id in self._reading_order():
             if self._has(topic, queue_id):
                 self._leave(topic, 1)
         return self.rest > 0
 
-    def _places(self) -> Sequence[Place]:
+    def _reading_order(self) -> Sequence[TopicQueue]:
         """The queues to read, in this order."""
         request, rng = self.request, self.control.rng
         retries = self._retries()
@@ -134,23 +132,23 @@ class PopCollector(msgspec.Struct, eq=False):
         else:
             count, first = request.queue_count, rng.randrange(request.queue_count)
             own = [(request.topic, (first + turn) % count) for turn in range(count)]
-        places = [*retries, *own] if retry_first else [*own, *retries]
-        return self._by_priority(places) if request.by_priority else places
+        queues = [*retries, *own] if retry_first else [*own, *retries]
+        return self._by_priority(queues) if request.by_priority else queues
 
-    def _by_priority(self, places: Sequence[Place]) -> Sequence[Place]:
+    def _by_priority(self, queues: Sequence[TopicQueue]) -> Sequence[TopicQueue]:
         """The queues in the order of their priorities, if this pop of the group is to read so."""
         group = self.tables.groups.get(self.request.group)
         attributes = {} if group is None else group.attributes
         if not reads_by_priority(attributes, self.control.rng.randrange(100)):
-            return places
+            return queues
         step_ms = ageing_ms(attributes)
         if not step_ms:
-            return sorted(places, key=_queue_id, reverse=True)
+            return sorted(queues, key=_queue_id, reverse=True)
         return sorted(
-            places,
-            key=lambda place: (
-                aged_priority(place[1], self._waited_ms(*place), step_ms),
-                place[1],
+            queues,
+            key=lambda queue: (
+                aged_priority(queue[1], self._waited_ms(*queue), step_ms),
+                queue[1],
             ),
             reverse=True,
         )
@@ -162,7 +160,7 @@ class PopCollector(msgspec.Struct, eq=False):
             return 0
         return self.pop_ms - self.log.store.store_time_at(topic, queue_id, progress)
 
-    def _retries(self) -> Sequence[Place]:
+    def _retries(self) -> Sequence[TopicQueue]:
         """The queues of messages that failed: one, or as many as there are priorities."""
         request, get = self.request, self.tables.topics.get
         if request.order:
@@ -370,8 +368,8 @@ class PopCollector(msgspec.Struct, eq=False):
             return bytes(part[at : at + size])
 
 
-def _queue_id(place: Place) -> int:
-    return place[1]
+def _queue_id(queue: TopicQueue) -> int:
+    return queue[1]
 
 
 def _places(part: memoryview) -> list[int]:
