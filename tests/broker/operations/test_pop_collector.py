@@ -195,6 +195,12 @@ async def test_a_pop_takes_the_highest_priority_first(broker: LocalBroker) -> No
     assert look_by_priority(broker) == [b"2", b"1", b"0"]
 
 
+async def test_the_lowest_number_may_be_the_highest_priority(broker: LocalBroker) -> None:
+    put_prioritized(broker, priority_ageing_ms="60000")
+    broker.configure(priorityOrderAsc="false")
+    assert look_by_priority(broker) == [b"0", b"1", b"2", b"3"]
+
+
 async def test_a_factor_of_0_reads_the_queues_in_turn(broker: LocalBroker) -> None:
     put_prioritized(broker, priority_factor="0")
     firsts = {bodies(look(broker, by_priority=True, count=1, peek=True))[0] for _ in range(100)}

@@ -63,10 +63,11 @@ class RetryTopics(msgspec.Struct, frozen=True, kw_only=True):
         """
         config = self.topics.get(origin)
         if config is None or config.attributes.get(MESSAGE_TYPE) != PRIORITY:
-            queue_id = 0
-        made = self.topics.create_for_group(retry_topic, queue_id + 1, self.clock.now_ms())
+            queue_id, count = 0, 1
+        else:
+            count = max(config.write_queue_nums, queue_id + 1)
+        made = self.topics.create_for_group(retry_topic, count, self.clock.now_ms())
         if made.write_queue_nums <= queue_id:
-            count = queue_id + 1
             wider = msgspec.structs.replace(made, read_queue_nums=count, write_queue_nums=count)
             self.topics.put(wider, self.clock.now_ms())
         return queue_id

@@ -141,17 +141,15 @@ class PopCollector(msgspec.Struct, eq=False):
         attributes = {} if group is None else group.attributes
         if not reads_by_priority(attributes, self.control.rng.randrange(100)):
             return queues
+        sign = 1 if self.control.settings.config.priority_order_asc else -1
         step_ms = ageing_ms(attributes)
-        if not step_ms:
-            return sorted(queues, key=_queue_id, reverse=True)
-        return sorted(
-            queues,
-            key=lambda queue: (
-                aged_priority(queue[1], self._waited_ms(*queue), step_ms),
-                queue[1],
-            ),
-            reverse=True,
-        )
+
+        def rank(queue: TopicQueue) -> tuple[int, int]:
+            own = sign * queue[1]
+            aged = aged_priority(own, self._waited_ms(*queue), step_ms) if step_ms else own
+            return aged, own
+
+        return sorted(queues, key=rank, reverse=True)
 
     def _waited_ms(self, topic: str, queue_id: int) -> int:
         """Time that the next message of a queue has waited; 0 if there is none."""
@@ -366,10 +364,6 @@ class PopCollector(msgspec.Struct, eq=False):
             )  # fmt: skip
         except (MessageIllegal, RecordError):  # no room for another property, or odd ones
             return bytes(part[at : at + size])
-
-
-def _queue_id(queue: TopicQueue) -> int:
-    return queue[1]
 
 
 def _places(part: memoryview) -> list[int]:

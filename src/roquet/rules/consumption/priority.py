@@ -57,12 +57,12 @@ def priority_queue(priority: int, queue_count: int) -> int:
     return max(0, min(priority, queue_count - 1))
 
 
-def aged_priority(queue_id: int, waited_ms: int, ageing_ms: int) -> int:
-    """Priority of a queue whose next message has waited so long: one more for each `ageing_ms`.
+def aged_priority(rank: int, waited_ms: int, ageing_ms: int) -> int:
+    """Rank of a queue whose next message has waited so long: one more for each `ageing_ms`.
 
     A message from the future, which a clock stored that was set back since, has not waited.
     """
-    return queue_id + max(waited_ms, 0) // ageing_ms
+    return rank + max(waited_ms, 0) // ageing_ms
 
 
 def _number(text: str, most: int) -> int | None:
