@@ -98,7 +98,7 @@ def to_properties(
         group = validation.check_message_group(system.message_group)
         properties[names.SHARDING_KEY] = group
     if system.HasField("priority"):
-        properties[names.PRIORITY] = str(system.priority)
+        properties[names.PRIORITY] = str(validation.check_priority(system.priority))
     if system.trace_context:
         properties[names.TRACE_CONTEXT] = system.trace_context
     return {

@@ -103,6 +103,12 @@ def test_a_receive_asks_for_at_least_one_message_and_gets_32_at_most() -> None:
         validation.check_batch(0)
 
 
+def test_a_priority_is_not_below_0() -> None:
+    assert validation.check_priority(0) == 0
+    with refused(StatusCode.BAD_REQUEST):
+        validation.check_priority(-1)
+
+
 def test_legal_values_are_returned() -> None:
     assert validation.check_group("g") == "g"
     assert validation.check_recovery_s(3_600) == 3_600

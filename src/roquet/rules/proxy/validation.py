@@ -167,6 +167,13 @@ def check_message_group(message_group: str) -> str:
     return message_group
 
 
+def check_priority(priority: int) -> int:
+    """Return a priority; raises ProxyRefusal for one below 0, the lowest."""
+    if priority < 0:
+        raise ProxyRefusal(StatusCode.BAD_REQUEST, f"priority {priority}: 0 is the lowest")
+    return priority
+
+
 def check_delivery_ms(deliver_ms: int, now_ms: int) -> int:
     """Return a time of delivery, ms since the epoch; raises ProxyRefusal if too far ahead."""
     if deliver_ms > now_ms + DELAY_MAX_MS:
