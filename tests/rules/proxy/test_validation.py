@@ -113,6 +113,7 @@ def test_legal_values_are_returned() -> None:
     assert validation.check_group("g") == "g"
     assert validation.check_recovery_s(3_600) == 3_600
     assert validation.check_message_id("01AB") == "01AB"
+    validation.check_properties({"k": "v"}, "", [])
 
 
 @pytest.mark.parametrize(
