@@ -568,6 +568,11 @@ class PoppedMessage(ReceivedMessage):
         """Keep the message for this long from now; CallRefused when its time has passed already."""
         self._thread.wait(self._message.extend(invisible_ms))
 
+    def suspend(self, delay_ms: int) -> None:
+        """Let the message come again after a pause, without counting a try."""
+        self._thread.wait(self._message.suspend(delay_ms))
+        self._is_settled = True
+
     @property
     def first_popped_ms(self) -> int:
         """Time of the first pop, by the broker's clock."""
