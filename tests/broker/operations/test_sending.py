@@ -162,6 +162,13 @@ async def test_one_message_of_another_type_refuses_its_whole_batch(broker: Local
     assert broker.log.store.bounds("orders", 0) == (0, 1)
 
 
+async def test_a_message_of_another_type_makes_no_topic(broker: LocalBroker) -> None:
+    broker.configure(check_message_types=True)
+    assert broker.send(properties="__SHARDINGKEY\x01a\x02").code == ResponseCode.MESSAGE_ILLEGAL
+    assert broker.tables.topics.get("orders") is None
+    assert broker.send().code == ResponseCode.SUCCESS
+
+
 async def test_retries_keep_their_type_whatever_it_is(broker: LocalBroker) -> None:
     broker.configure(check_message_types=True)
     assert broker.send(topic="%RETRY%g", properties="DELAY\x013\x02").code == ResponseCode.SUCCESS

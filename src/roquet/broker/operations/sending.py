@@ -32,10 +32,10 @@ class SendChecks(BrokerComponent, frozen=True):
         messages, MessageIllegal for a message of another type than the topic's.
         """
         topic, config = self.tables.topics.sendable.get(call.topic), self.control.settings.config
+        if config.check_message_types:
+            _check_types(call, self.tables.topics.get(call.topic))
         if topic is None or not config.permission & 2:
             topic = self._create_topic(call)
-        if config.check_message_types:
-            _check_types(call, topic)
         queue_id = call.queue_id
         if 0 <= queue_id < topic.write_queue_nums:
             return queue_id
@@ -111,8 +111,12 @@ class SendChecks(BrokerComponent, frozen=True):
         return made
 
 
-def _check_types(call: SendCall, topic: TopicConfig) -> None:
-    """Raise MessageIllegal for a message or batch of a type that the topic does not take."""
+def _check_types(call: SendCall, topic: TopicConfig | None) -> None:
+    """Raise MessageIllegal for a message or batch of a type that the topic does not take.
+
+    A topic that does not exist yet (None) takes NORMAL messages.
+    """
+    topic_type = topic.attributes.get(MESSAGE_TYPE) if topic is not None else None
     shared, texts = decode_properties(call.properties or ""), [b""]
     if call.batch:
         try:
@@ -121,7 +125,7 @@ def _check_types(call: SendCall, topic: TopicConfig) -> None:
             raise MessageIllegal(str(error)) from error
     for text in texts:
         kind = message_type(shared | decode_properties(text))
-        fault = type_fault(kind, call.topic, topic.attributes.get(MESSAGE_TYPE))
+        fault = type_fault(kind, call.topic, topic_type)
         if fault is not None:
             raise MessageIllegal(fault)
 
