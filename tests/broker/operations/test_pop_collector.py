@@ -237,3 +237,18 @@ async def test_a_message_that_has_waited_for_long_goes_before_higher_ones(
     assert look_by_priority(broker, count=1) == [b"3"], "all have waited as long"
     broker.send(b"new", topic="t", properties="_SYS_MSG_PRIORITY_\x013\x02")
     assert look_by_priority(broker) == [b"2", b"new", b"1", b"0"]
+
+
+@pytest.mark.parametrize(("ageing", "comes"), [({}, False), ({"priority_ageing_ms": "1000"}, True)])
+async def test_a_low_priority_comes_in_its_time_while_there_are_always_higher_ones(
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, ageing: dict[str, str], comes: bool
+) -> None:
+    put_prioritized(broker, **ageing)
+    now_ms, seen = broker.control.clock.now_ms(), set[bytes]()
+    for second in range(1, 9):
+        later_ms = now_ms + 1_000 * second
+        monkeypatch.setattr(broker.control.clock, "now_ms", lambda: later_ms)  # noqa: B023 - now
+        for _ in range(2):
+            broker.send(b"new", topic="t", properties="_SYS_MSG_PRIORITY_\x013\x02")
+        seen |= {*look_by_priority(broker, count=1), *look_by_priority(broker, count=1)}
+    assert (b"0" in seen) is comes
