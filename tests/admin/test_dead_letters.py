@@ -157,6 +157,13 @@ async def test_a_resent_message_equals_the_original_and_names_its_origin(
     }  # fmt: skip
 
 
+async def test_a_resent_message_keeps_its_priority(running: Cluster, reader: PullConsumer) -> None:
+    await bury(running, 1, priority=2)
+    letters = await dead_letters.newest(reader, "billing", 1)
+    assert await resend(running, letters) == [1]
+    assert [m.properties["_SYS_MSG_PRIORITY_"] for m in await orders(reader)] == ["2", "2"]
+
+
 async def test_dead_letters_are_resent_once_unless_forced(
     running: Cluster, reader: PullConsumer
 ) -> None:

@@ -118,6 +118,23 @@ def test_a_pop_consumers_handler_gets_messages_that_it_can_extend(address: str) 
     assert seen == [b"x"]
 
 
+def test_a_pop_consumers_handler_may_give_a_message_back_without_a_try(address: str) -> None:
+    tries: list[int] = []
+    consumer = PopConsumer(address, group="suspending", topic="BlockingSuspend", config=FIRST)
+
+    def handler(message: PoppedMessage) -> None:
+        tries.append(message.tries)
+        if len(tries) == 1:
+            message.suspend(1)
+        else:
+            consumer.stop()
+
+    with Producer(address) as producer, consumer:
+        producer.send("BlockingSuspend", b"x")
+        consumer.run(handler)
+    assert tries == [0, 0]
+
+
 def test_messages_are_handled_in_threads_until_another_one_closes(address: str) -> None:
     seen: list[bytes] = []
     threads: set[str] = set()

@@ -37,7 +37,7 @@ def test_a_message_offers_to_settle_it_and_shows_what_it_is() -> None:
         for name, _ in inspect.getmembers(client.PoppedMessage, inspect.isfunction)
         if not name.startswith("_")
     }
-    assert methods == {"ack", "nack", "dead_letter", "reply", "extend"}
+    assert methods == {"ack", "nack", "dead_letter", "reply", "extend", "suspend"}
 
 
 @pytest.mark.parametrize("name", CLASSES)

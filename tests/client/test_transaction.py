@@ -341,6 +341,8 @@ async def test_an_invalid_transaction_is_refused() -> None:
         for wish in ({"delay_level": 3}, {"delay": timedelta(seconds=5)}, {"deliver_at": later}):
             with pytest.raises(UsageError, match="cannot be delayed"):
                 producer.transaction("t", b"m", **wish)
+        with pytest.raises(UsageError, match="has no priority"):
+            producer.transaction("t", b"m", priority=3)
         with pytest.raises(MessageIllegal):
             producer.transaction("t", b"")
         with pytest.raises(MessageIllegal):

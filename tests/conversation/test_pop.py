@@ -21,6 +21,7 @@ from roquet.broker.settings.config import BrokerConfig
 from roquet.client import ConsumerConfig, Message, PopConsumer, PoppedMessage, ReceivedMessage
 from roquet.model import names
 from roquet.model.errors import CallRefused
+from roquet.model.topic import TopicConfig
 from roquet.net.channel import Channel
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import AppendResult, Draft
@@ -382,3 +383,30 @@ async def test_an_ordered_queue_is_free_after_the_invisible_time() -> None:
         assert [body for body, _ in handles(reply)] == [b"0"]
         assert 2.9 < loop.time() - before < 3.1
         assert reply.order_count_info == "0 qo0%0 1;0 0 1"
+
+
+async def test_higher_priorities_are_popped_first_and_failed_ones_stay_before_lower_ones() -> None:
+    async with virtual_cluster() as running:
+        (broker,) = running.brokers
+        broker.broker.tables.topics.put(
+            TopicConfig(
+                topic_name="t", read_queue_nums=4, write_queue_nums=4,
+                attributes={"message.type": "PRIORITY"},
+            ), 0,
+        )  # fmt: skip
+        for priority in range(4):
+            await send(running, b"%d" % priority, b"%d" % priority, priority=priority)
+        async with consumer(running, pop_count=1) as taker:
+            failed = await next_of(taker)
+            assert (failed.body, failed.priority, failed.queue_id) == (b"3", 3, 3)
+            await failed.nack(delay_ms=1)
+            await this_loop().clock.sleep(1_000)
+            seen = [await next_of(taker) for _ in range(8)]
+            for message in seen:
+                await message.ack()
+        order = [(message.priority, message.tries) for message in seen]
+        assert sorted(order, reverse=True) == [
+            (3, 1), (3, 0), (2, 0), (2, 0), (1, 0), (1, 0), (0, 0), (0, 0),
+        ]  # fmt: skip
+        assert order.index((3, 1)) < order.index((1, 0)), "one message may be popped ahead"
+        assert [priority for priority, tries in order if not tries] == [3, 2, 2, 1, 1, 0, 0]

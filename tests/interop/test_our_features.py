@@ -12,8 +12,9 @@ import pytest
 
 from harness import genuine
 from harness.java_client import until
-from roquet.admin import messages, offset_reset
+from roquet.admin import groups, messages, offset_reset, topics
 from roquet.admin.client import AdminClient
+from roquet.admin.topics import TopicSettings
 from roquet.client import (
     ConsumeFrom,
     ConsumerConfig,
@@ -148,6 +149,27 @@ async def test_unacknowledged_popped_messages_come_again(namesrv: str) -> None:
         consumer.stop()
         await running
     assert tries == {**{f"good-{n}": [0] for n in range(8)}, "fail-once": [0, 1]}
+
+
+async def test_priorities_choose_the_queue_and_the_order_of_pops(namesrv: str) -> None:
+    settings = TopicSettings(read_queues=4, write_queues=4, attributes="+message.type=PRIORITY")
+    async with AdminClient(namesrv) as admin:
+        await topics.create(admin, "OurPriorities", settings)
+        for changes in ({"attributes": {"+priority.factor": "100"}}, {"retry_max_times": 5}):
+            await groups.create(admin, "our-priorities", changes)
+    async with Producer(namesrv, group="maker") as producer:
+        for priority in (0, 1, 2, 3, 9):
+            receipt = await producer.send("OurPriorities", b"%d" % priority, priority=priority)
+            assert receipt.queue.queue_id == min(priority, 3)
+    config = ConsumerConfig(consume_from=ConsumeFrom.FIRST, pop_count=1)
+    seen: list[int | None] = []
+    async with PopConsumer(
+        namesrv, group="our-priorities", topic="OurPriorities", config=config
+    ) as consumer:
+        while len(seen) < 5 and (message := await consumer.next(30_000)):
+            seen.append(message.priority)
+            await message.ack()
+    assert seen == [3, 9, 2, 1, 0]
 
 
 async def test_polled_progress_is_kept(namesrv: str) -> None:

@@ -178,7 +178,10 @@ def producer_settings(*topics: str) -> pb.Settings:
     return settings
 
 
-TYPES = {"NORM": None, "FIFOT": "FIFO", "DELAYT": "DELAY", "TXT": "TRANSACTION", "PROBE": None}
+TYPES = {
+    "NORM": None, "FIFOT": "FIFO", "DELAYT": "DELAY", "TXT": "TRANSACTION", "PRIT": "PRIORITY",
+    "PROBE": None,
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -63,6 +63,7 @@ Message("t", b"x", keys=17)  # type: ignore[arg-type]
 Message("t", b"x", keys=[17])  # type: ignore[list-item]
 Message("t", b"x", properties={"size": 3})  # type: ignore[dict-item]
 Message("t", b"x", delay=5)  # type: ignore[arg-type]
+Message("t", b"x", priority="high")  # type: ignore[arg-type]
 
 
 async def sending(producer: Producer, message: ReceivedMessage) -> None:

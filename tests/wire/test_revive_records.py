@@ -25,6 +25,13 @@ def test_a_checkpoint_is_written_with_javas_names() -> None:
     assert list(body.offsets()) == [100, 102]
 
 
+def test_only_a_suspended_checkpoint_says_so() -> None:
+    raw = b'{"so":7,"sp":true,"pt":1,"it":1,"n":1,"q":0,"t":"t","c":"g"}'
+    body = revive_records.decode_checkpoint(raw)
+    assert body.is_suspended
+    assert json.loads(revive_records.encode_body(body))["sp"] is True
+
+
 def test_a_checkpoint_without_steps_holds_messages_one_behind_the_other() -> None:
     raw = b'{"so":7,"pt":1,"it":1,"bm":0,"n":3,"q":0,"t":"t","c":"g","ro":9,"rp":"1"}'
     assert list(revive_records.decode_checkpoint(raw).offsets()) == [7, 8, 9]

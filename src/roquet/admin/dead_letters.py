@@ -26,6 +26,7 @@ from roquet.model.errors import CallError, ConnectFailed, NotFound, RoquetError,
 from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.settings import suggest
+from roquet.rules.consumption.priority import parse_priority
 
 READER: Final = names.DLQ_READER_GROUP
 """The group that reads dead letters; its progress says how far they were resent."""
@@ -79,14 +80,17 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         if (topic := self.origin_topic) is None:
             raise UsageError(f"dead letter {self.message_id} does not say what topic it came from")
         users = {name: text for name, text in values.items() if name not in properties.RESERVED}
+        order_key = values.get(properties.SHARDING_KEY)
+        priority = parse_priority(values.get(properties.PRIORITY, ""))
         return Message(
             topic,
             self.message.body,
             tag=self.message.tag,
             keys=self.message.keys,
-            order_key=values.get(properties.SHARDING_KEY),
+            order_key=order_key,
             properties={**users, RESENT_FROM: self.message_id},
             flag=self.message.flag,
+            priority=priority if order_key is None else None,
         )
 
 

@@ -141,8 +141,10 @@ async def known_names(admin: AdminClient) -> tuple[list[str], Mapping[str, CallE
 async def create(admin: AdminClient, name: str, changes: Mapping[str, object]) -> list[str]:
     """Create a group on all brokers, or change it; returns the broker names.
 
-    `changes` maps field names of SubscriptionGroup to values; other fields keep theirs.
+    `changes` maps field names of SubscriptionGroup to values; other fields keep theirs. Attributes
+    are changes as well: `{"+priority.factor": "50"}`, `{"-priority.factor": ""}`.
     """
+    changes = {"attributes": {}, **changes}
     check_group(name)
     brokers = await admin.brokers()
     answers, silent = await admin.ask_each(brokers, GetGroup(group=name))

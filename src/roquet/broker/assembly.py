@@ -136,7 +136,13 @@ class _Assembly:
         self.log = MessageLog(
             store=store,
             ingest=Ingest(
-                store, config, clock, origin, arrivals.arrived, retry_topics.dead_letter_topic
+                store,
+                config,
+                clock,
+                origin,
+                arrivals.arrived,
+                retry_topics.dead_letter_topic,
+                tables.topics.write_queues,
             ),
             flush=Flush(store, self.settings, clock),
             arrivals=arrivals,

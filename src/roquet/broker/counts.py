@@ -13,6 +13,7 @@ from roquet.metrics.rocketmq_metrics import DELAY_S, FINISH_S, MESSAGE_SIZES
 NORMAL: Final = "normal"
 FIFO: Final = "fifo"
 DELAY: Final = "delay"
+PRIORITY: Final = "priority"
 TRANSACTION: Final = "transaction"
 """Types of messages, as Apache's metrics call them."""
 

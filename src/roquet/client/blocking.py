@@ -264,7 +264,7 @@ class Producer(_Client[sending.Producer]):
         """Send one message, a `Message` or its parts, and return when the broker has stored it.
 
         The parts are a topic, a body, and as keywords tag, keys, order_key, properties, flag,
-        delay_level, delay, deliver_at. A selector is called on the event loop's thread.
+        delay_level, delay, deliver_at, priority. A selector is called on the event loop's thread.
         """
         return self._thread.wait(
             self._client._send_in_turn(
@@ -567,6 +567,11 @@ class PoppedMessage(ReceivedMessage):
     def extend(self, invisible_ms: int) -> None:
         """Keep the message for this long from now; CallRefused when its time has passed already."""
         self._thread.wait(self._message.extend(invisible_ms))
+
+    def suspend(self, delay_ms: int) -> None:
+        """Let the message come again after a pause, without counting a try."""
+        self._thread.wait(self._message.suspend(delay_ms))
+        self._is_settled = True
 
     @property
     def first_popped_ms(self) -> int:

@@ -170,7 +170,7 @@ class Producer:
         """Send one message, a `Message` or its parts, and return when the broker has stored it.
 
         The parts are a topic, a body, and as keywords tag, keys, order_key, properties, flag,
-        delay_level, delay, deliver_at.
+        delay_level, delay, deliver_at, priority.
 
         Messages with the same order key go to one queue, one after the other. Otherwise `selector`
         chooses the queue, and its messages for that queue also go one after the other, unless the

@@ -206,6 +206,8 @@ class TransactionProducer(Producer):
         if not isinstance(message, Message | str):
             raise UsageError("a transaction has one message: batches cannot be in one")
         whole_message = build_message(message, body, fields)
+        if whole_message.priority is not None:
+            raise UsageError("a message of a transaction has no priority: brokers would drop it")
         if whole_message.delay_level or whole_message.delay or whole_message.deliver_at:
             raise UsageError(
                 "a message of a transaction cannot be delayed: Apache RocketMQ would lose it"

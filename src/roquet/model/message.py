@@ -32,6 +32,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     """Delivered after this time; needs a broker with timer messages (version 5 or later)."""
     deliver_at: datetime | None = None
     """Delivered at this time, which must have a time zone; needs a broker with timer messages."""
+    priority: int | None = None
+    """From 0, the lowest: pop consumers get higher ones first, on a topic of type PRIORITY."""
 
     if TYPE_CHECKING:  # the fields once more, since `keys` takes more types than it has
 
@@ -47,6 +49,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
             delay_level: int = 0,
             delay: timedelta | None = None,
             deliver_at: datetime | None = None,
+            priority: int | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:

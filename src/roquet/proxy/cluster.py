@@ -19,6 +19,7 @@ from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.clock import Clock
 from roquet.net.pool import LocalServer
 from roquet.proxy.config import ProxyConfig
+from roquet.proxy.topic_creation import TopicCreation
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.rules.topic_attributes import MESSAGE_TYPE
 from roquet.wire.call import Call, R, Reply
@@ -129,6 +130,7 @@ class ProxiedCluster:
         )
         self._topics = SettingsCache(self.session, TopicConfig, config.clock)
         self._groups = SettingsCache(self.session, SubscriptionGroup, config.clock)
+        self.creation = TopicCreation(self.session, config)
         self.checks_types = config.check_message_types
         self._checks_access = config.checks_access
         self.transactional: set[str] = set()
@@ -223,6 +225,8 @@ class ProxiedCluster:
 
     async def topic_type(self, topic: str) -> str | None:
         """The type of messages that a topic takes; None without the attribute."""
+        if await self.creation.is_wanted(topic):
+            return None  # not remembered: it has a type soon
         return (await self.topic_attributes(topic)).get(MESSAGE_TYPE)
 
     async def topic_attributes(self, topic: str) -> Mapping[str, str]:

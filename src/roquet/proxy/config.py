@@ -69,6 +69,8 @@ class ProxyConfig(CheckedConfig, frozen=True, kw_only=True):
     """Port of the service for operators; 0 takes a free one, None serves none."""
     admin_host: str = "127.0.0.1"
     """The interface of that service."""
+    creates_topics: bool = False
+    """Make an unknown topic at the first message to it, of that message's type."""
     clock: Clock = SYSTEM_CLOCK
 
     @property

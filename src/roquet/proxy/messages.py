@@ -19,9 +19,9 @@ from roquet.model.queue import MessageQueue
 from roquet.model.subscription import SQL92, TAG
 from roquet.proxy.caller import Caller
 from roquet.proxy.protos import definition_pb2 as pb
+from roquet.rules.message_type import MessageType, message_type
 from roquet.rules.proxy import validation
 from roquet.rules.proxy.message_group import queue_index
-from roquet.rules.proxy.message_type import MessageType, message_type
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.batch import BATCH_ITEM_SIZE_MIN
@@ -98,7 +98,7 @@ def to_properties(
         group = validation.check_message_group(system.message_group)
         properties[names.SHARDING_KEY] = group
     if system.HasField("priority"):
-        properties[names.PRIORITY] = str(system.priority)
+        properties[names.PRIORITY] = str(validation.check_priority(system.priority))
     if system.trace_context:
         properties[names.TRACE_CONTEXT] = system.trace_context
     return {

@@ -89,8 +89,19 @@ class Deliveries:
             text = f"the broker has no such message in {call.topic}"
             raise ProxyRefusal(StatusCode.INVALID_RECEIPT_HANDLE, text)
 
-    async def change(self, receipt: Receipt, topic: str, group: str, invisible_ms: int) -> Receipt:
-        """Change when a message becomes visible again, and return its next receipt."""
+    async def change(
+        self,
+        receipt: Receipt,
+        topic: str,
+        group: str,
+        invisible_ms: int,
+        *,
+        suspend: bool = False,
+    ) -> Receipt:
+        """Change when a message becomes visible again, and return its next receipt.
+
+        With `suspend` its next delivery does not count as a try.
+        """
         handle = receipt.handle
         call = ChangeInvisible(
             consumer_group=group,
@@ -99,6 +110,7 @@ class Deliveries:
             extra_info=handle.text(),
             offset=handle.offset,
             invisible_time=invisible_ms,
+            suspend=suspend or None,
         )
         reply = await self._cluster.call(handle.broker, call)
         if reply.code != ResponseCode.SUCCESS:

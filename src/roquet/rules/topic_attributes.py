@@ -16,6 +16,8 @@ from roquet.model.errors import UsageError
 LONG_MAX: Final = 2**63 - 1
 
 MESSAGE_TYPE: Final = "message.type"
+PRIORITY: Final = "PRIORITY"
+"""Value of MESSAGE_TYPE of a topic whose queues are priorities."""
 
 
 class Attribute(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +51,9 @@ ATTRIBUTES: Final[Mapping[str, Attribute]] = MappingProxyType(
             changeable=False,
         ),
         MESSAGE_TYPE: Attribute(
-            values=frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
+            values=frozenset(
+                {"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", PRIORITY, "MIXED"}
+            ),
             # By default Apache's broker accepts no such topics, either.
             refused={"MIXED": "MIXED message type is not supported."},
         ),

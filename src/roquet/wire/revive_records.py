@@ -36,6 +36,8 @@ class CheckpointBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     revive_offset: int = msgspec.field(default=0, name="ro")
     put_times: str | None = msgspec.field(default=None, name="rp")
     start: int = msgspec.field(name="so")
+    is_suspended: bool = msgspec.field(default=False, name="sp")
+    """Whether the next delivery does not count as a try; brokers before 5.6 do not know it."""
     topic: str = msgspec.field(name="t")
 
     def offsets(self) -> Sequence[int]:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.broker.conftest import not_none
 
 from roquet.broker.ingest.property_normalizer import (
+    FROM_BROKERS,
     SPECIAL,
     NormalizedProperties,
     PropertyNormalizer,
@@ -384,3 +385,43 @@ def test_both_forms_read_the_same_facts(
     outcome_of_both(lambda: [plain_facts(text) for text in texts])
     outcome_of_both(lambda: plain_batch(texts, b"", added))
     outcome_of_both(lambda: plain_batch(texts, shared, added))
+
+
+def test_a_priority_is_read_and_kept() -> None:
+    normalized = new_stamps().normalize(f"{KEY}_SYS_MSG_PRIORITY_\x013\x02".encode(), alone=True)
+    assert (normalized.priority, normalized.is_special) == (3, True)
+    assert decode_properties(normalized.text)["_SYS_MSG_PRIORITY_"] == "3"
+
+
+@pytest.mark.parametrize("other", ["__SHARDINGKEY\x01a", "DELAY\x013", "TRAN_MSG\x01true"])
+def test_a_message_whose_queue_or_time_is_decided_otherwise_has_no_priority(other: str) -> None:
+    text = f"{KEY}{other}\x02_SYS_MSG_PRIORITY_\x013\x02"
+    normalized = new_stamps().normalize(text.encode(), alone=True)
+    assert normalized.priority is None
+    assert "_SYS_MSG_PRIORITY_" not in decode_properties(normalized.text)
+
+
+@pytest.mark.parametrize("priority", ["-1", "high", "", "9" * 12])
+def test_a_priority_that_is_no_number_is_refused(priority: str) -> None:
+    with pytest.raises(MessageIllegal, match=r"_SYS_MSG_PRIORITY_ is '.*', not a number from 0"):
+        new_stamps().normalize(f"{KEY}_SYS_MSG_PRIORITY_\x01{priority}\x02".encode(), alone=True)
+
+
+def test_a_batch_has_no_priorities_since_it_has_one_queue() -> None:
+    with pytest.raises(MessageIllegal, match="send each message alone"):
+        normalize(f"{KEY}_SYS_MSG_PRIORITY_\x013\x02")
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("name", sorted(FROM_BROKERS - {"CLUSTER", "MSG_REGION", "TRACE_ON"}))
+def test_no_client_forges_a_receipt_or_what_became_of_a_message(name: str, alone: bool) -> None:
+    forged = f"{KEY}mine\x01yes\x02{name}\x015 1 60000 0 0 broker-a 0 5\x02".encode()
+    kept = decode_properties(new_stamps().normalize(forged, alone).text)
+    assert (name in kept, kept["mine"], kept["UNIQ_KEY"]) == (False, "yes", "k")
+
+
+def test_a_received_message_that_is_sent_again_loses_what_the_timer_wrote() -> None:
+    text = f"{KEY}TIMER_DELAY_MS\x015000\x02TIMER_ENQUEUE_MS\x011\x02TIMER_ROLL_TIMES\x019\x02"
+    kept = decode_properties(new_stamps().normalize(text.encode(), alone=True).text)
+    assert kept["TIMER_DELAY_MS"] == "5000"
+    assert not {"TIMER_ENQUEUE_MS", "TIMER_ROLL_TIMES"} & kept.keys()

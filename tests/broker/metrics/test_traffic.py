@@ -38,6 +38,7 @@ async def test_messages_are_counted_by_type(
         "fifo": "__SHARDINGKEY\x01k\x02",
         "delay": "DELAY\x013\x02",
         "transaction": "TRAN_MSG\x01true\x02PGROUP\x01pg\x02",
+        "priority": "_SYS_MSG_PRIORITY_\x013\x02",
     }
     for text in kinds.values():
         for _ in range(3):
@@ -48,7 +49,7 @@ async def test_messages_are_counted_by_type(
         kind: page.one("rocketmq_messages_in_total", message_type=kind, topic="orders")
         for kind in kinds
     }
-    assert counts == {"normal": 4, "fifo": 3, "delay": 3, "transaction": 3}
+    assert counts == {"normal": 4, "fifo": 3, "delay": 3, "transaction": 3, "priority": 3}
     assert page.one("rocketmq_throughput_in_total", message_type="fifo") > 6000
     name = "rocketmq_message_size_bucket"
     assert page.one(name, message_type="normal", le="1024.0") == 1

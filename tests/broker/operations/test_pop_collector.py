@@ -2,9 +2,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import LocalBroker
+from tests.broker.conftest import LocalBroker, not_none
 
 from roquet.broker.operations.pop_collector import PopCollector, PopRequest
+from roquet.model.topic import SubscriptionGroup
 from roquet.store.store import Draft
 from roquet.wire.receipt_handle import decode_receipt_handle
 from roquet.wire.records.record import decode_many, to_message
@@ -171,3 +172,83 @@ async def test_remaining_messages_are_reported_to_waiting_pops(broker: LocalBrok
     assert watching.has_any()
     assert watching.others == {1, -1}
     assert not look(broker).moved
+
+
+def put_prioritized(broker: LocalBroker, **attributes: str) -> None:
+    """A topic of priorities with a message of each, the lowest first; the group's attributes."""
+    broker.put_topic("t", 4, attributes={"message.type": "PRIORITY"})
+    group = SubscriptionGroup(
+        group_name="g", attributes={k.replace("_", "."): v for k, v in attributes.items()}
+    )
+    broker.tables.groups.put(group, 1)
+    for priority in range(4):
+        broker.send(b"%d" % priority, topic="t", properties=f"_SYS_MSG_PRIORITY_\x01{priority}\x02")
+
+
+def look_by_priority(broker: LocalBroker, **fields: Any) -> list[bytes]:
+    return bodies(look(broker, by_priority=True, **fields))
+
+
+async def test_a_pop_takes_the_highest_priority_first(broker: LocalBroker) -> None:
+    put_prioritized(broker)
+    assert look_by_priority(broker, count=1) == [b"3"]
+    assert look_by_priority(broker) == [b"2", b"1", b"0"]
+
+
+async def test_the_lowest_number_may_be_the_highest_priority(broker: LocalBroker) -> None:
+    put_prioritized(broker, priority_ageing_ms="60000")
+    broker.configure(priorityOrderAsc="false")
+    assert look_by_priority(broker) == [b"0", b"1", b"2", b"3"]
+
+
+async def test_a_factor_of_0_reads_the_queues_in_turn(broker: LocalBroker) -> None:
+    put_prioritized(broker, priority_factor="0")
+    firsts = {bodies(look(broker, by_priority=True, count=1, peek=True))[0] for _ in range(100)}
+    assert firsts == {b"0", b"1", b"2", b"3"}
+
+
+async def test_messages_that_have_failed_keep_their_priority(broker: LocalBroker) -> None:
+    put_prioritized(broker)
+    low, high = [look(broker, queue_id=queue_id, invisible_ms=1) for queue_id in (0, 3)]
+    assert bodies(low) + bodies(high) == [b"0", b"3"]
+    await broker.delivery.revive.step(broker.control.clock.now_ms() + 5)
+    assert not_none(broker.tables.topics.get("%RETRY%g+t")).read_queue_nums == 4
+    assert begun(broker, by_priority=True).has_any()
+    collector = look(broker, by_priority=True)
+    assert bodies(collector) == [b"3", b"2", b"1", b"0"]
+    assert collector.offsets == ["2 3 0", "0 2 0", "0 1 0", "2 0 0"]
+
+
+async def test_messages_that_have_failed_come_from_all_queues_of_their_topic_to_any_pop(
+    broker: LocalBroker,
+) -> None:
+    put_prioritized(broker)
+    look(broker, invisible_ms=1)
+    await broker.delivery.revive.step(broker.control.clock.now_ms() + 5)
+    assert sorted(bodies(look(broker))) == [b"0", b"1", b"2", b"3"]
+
+
+async def test_a_message_that_has_waited_for_long_goes_before_higher_ones(
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_prioritized(broker, priority_ageing_ms="1000")
+    late_ms = broker.control.clock.now_ms() + 2_500
+    monkeypatch.setattr(broker.control.clock, "now_ms", lambda: late_ms)
+    assert look_by_priority(broker, count=1) == [b"3"], "all have waited as long"
+    broker.send(b"new", topic="t", properties="_SYS_MSG_PRIORITY_\x013\x02")
+    assert look_by_priority(broker) == [b"2", b"new", b"1", b"0"]
+
+
+@pytest.mark.parametrize(("ageing", "comes"), [({}, False), ({"priority_ageing_ms": "1000"}, True)])
+async def test_a_low_priority_comes_in_its_time_while_there_are_always_higher_ones(
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, ageing: dict[str, str], comes: bool
+) -> None:
+    put_prioritized(broker, **ageing)
+    now_ms, seen = broker.control.clock.now_ms(), set[bytes]()
+    for second in range(1, 9):
+        later_ms = now_ms + 1_000 * second
+        monkeypatch.setattr(broker.control.clock, "now_ms", lambda: later_ms)  # noqa: B023 - now
+        for _ in range(2):
+            broker.send(b"new", topic="t", properties="_SYS_MSG_PRIORITY_\x013\x02")
+        seen |= {*look_by_priority(broker, count=1), *look_by_priority(broker, count=1)}
+    assert (b"0" in seen) is comes

@@ -14,6 +14,7 @@ from roquet.wire.calls.send import SendBack
 from roquet.wire.calls.timer import Recall
 from roquet.wire.calls.transaction import EndTransaction, ResumeCheck
 from roquet.wire.codes import ResponseCode
+from roquet.wire.records.batch import BatchItem, encode_batch
 from roquet.wire.records.message_id import parse_offset_message_id
 
 HALF = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01k\x02"
@@ -136,3 +137,38 @@ async def test_a_reply_is_pushed_though_too_few_logs_are_in_sync_to_store_it(
     assert (answered.code, answered.msg_id) == (ResponseCode.SUCCESS, "0")
     assert broker.log.store.end_position == 0
     assert NOT_ENOUGH_REMARK in caplog.text
+
+
+async def test_a_topic_takes_other_types_of_messages_unless_the_setting_says_otherwise(
+    broker: LocalBroker,
+) -> None:
+    broker.put_topic("orders", 4, attributes={"message.type": "FIFO"})
+    assert broker.send().code == ResponseCode.SUCCESS
+    broker.configure(check_message_types=True)
+    refused = broker.send()
+    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+    assert refused.remark.startswith("topic orders takes FIFO messages, this is a NORMAL message")
+    assert broker.send(properties="__SHARDINGKEY\x01a\x02").code == ResponseCode.SUCCESS
+
+
+async def test_one_message_of_another_type_refuses_its_whole_batch(broker: LocalBroker) -> None:
+    broker.put_topic("orders", 4, attributes={"message.type": "FIFO"})
+    broker.configure(check_message_types=True)
+    ordered, plain = BatchItem(0, b"1", b"__SHARDINGKEY\x01a\x02"), BatchItem(0, b"2", b"")
+    assert broker.send(encode_batch([ordered]), batch=True).code == ResponseCode.SUCCESS
+    mixed = broker.send(encode_batch([ordered, plain]), batch=True)
+    assert (mixed.code, "NORMAL" in mixed.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
+    assert broker.send(b"no batch", batch=True).code == ResponseCode.MESSAGE_ILLEGAL
+    assert broker.log.store.bounds("orders", 0) == (0, 1)
+
+
+async def test_a_message_of_another_type_makes_no_topic(broker: LocalBroker) -> None:
+    broker.configure(check_message_types=True)
+    assert broker.send(properties="__SHARDINGKEY\x01a\x02").code == ResponseCode.MESSAGE_ILLEGAL
+    assert broker.tables.topics.get("orders") is None
+    assert broker.send().code == ResponseCode.SUCCESS
+
+
+async def test_retries_keep_their_type_whatever_it_is(broker: LocalBroker) -> None:
+    broker.configure(check_message_types=True)
+    assert broker.send(topic="%RETRY%g", properties="DELAY\x013\x02").code == ResponseCode.SUCCESS

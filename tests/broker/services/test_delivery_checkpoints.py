@@ -1,5 +1,6 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from tests.broker.conftest import LocalBroker, local
@@ -102,7 +103,9 @@ async def test_a_report_in_time_confirms_what_was_delivered() -> None:
 
 def popped(start: int, **more: int) -> PopCheckpoint:
     """A checkpoint of a pop of one message."""
-    fields = {"invisible_ms": 60_000, "pop_ms": start, "delivered": 1, "left": 1, **more}
+    fields: dict[str, Any] = {
+        "invisible_ms": 60_000, "pop_ms": start, "delivered": 1, "left": 1, **more,
+    }  # fmt: skip
     return PopCheckpoint(
         group="g", topic="orders", queue_id=0, start=start, revive_queue_id=0, revive_offset=0,
         **fields,

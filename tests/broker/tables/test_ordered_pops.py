@@ -15,6 +15,7 @@ def test_held_queues_survive_a_restart() -> None:
     held = hold(hold(None, [7, 8], 900, 60_000, "a"), [7, 8, 10], 1_000, 60_000, "b")
     held.acked = 0b10
     held.visible_ms[7] = 5_000
+    held.suspended.add(8)
     orders.put("g", "t", 3, held)
     orders.save()
     assert OrderedPops(TableFile(files, PATH)).get("g", "t", 3) == held

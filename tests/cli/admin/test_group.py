@@ -11,7 +11,7 @@ from roquet.admin.group_info import BrokerDecision, GroupInfo, GroupMemberInfo, 
 from roquet.admin.offset_reset import QueueReset
 from roquet.cli.admin import group as group_commands
 from roquet.client import blocking
-from roquet.model.errors import ConnectFailed, UsageError
+from roquet.model.errors import CallRefused, ConnectFailed, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.testing.cluster import BlockingCluster
 
@@ -112,6 +112,10 @@ def test_a_group_is_created_changed_and_deleted(namesrv: str) -> None:
     assert made.output == "fresh: on broker-a\n"
     again = roquet("group", "create", "fresh", "--ordered", "--json", "-n", namesrv)
     assert json.loads(again.stdout) == {"name": "fresh", "brokers": ["broker-a"], "changed": True}
+    ageing = ("group", "create", "fresh", "-n", namesrv, "--attribute")
+    assert roquet(*ageing, "+priority.ageing.ms=60000").output == "fresh: on broker-a\n"
+    must_fail(CallRefused, r"'soon' is no number from 0", *ageing, "+priority.ageing.ms=soon")
+    must_fail(UsageError, "attribute format is wrong", *ageing, "priority.factor")
     dry = roquet("group", "delete", "fresh", "--dry-run", "--json", "-n", namesrv)
     changed = json.loads(dry.stdout)
     assert changed == {"name": "fresh", "lag": 0, "brokers": [], "changed": False}

@@ -126,6 +126,11 @@ def test_delayed_lines_are_sent_one_by_one(namesrv: str) -> None:
     assert len(sent.stdout.splitlines()) == 2
 
 
+def test_lines_with_a_priority_share_its_queue(namesrv: str) -> None:
+    sent = roquet("produce", "urgent", "--priority", "0", "--json", "-n", namesrv, typed="one\ntwo")
+    assert [json.loads(line)["queue"] for line in sent.stdout.splitlines()] == [0, 0]
+
+
 def test_wrong_use_is_named(namesrv: str, tmp_path: Path) -> None:
     words = ["produce", "wrong", "-n", namesrv]
     must_fail(UsageError, "--file .*: No such file", *words, "-f", tmp_path / "missing")

@@ -226,6 +226,7 @@ async def test_a_handler_of_popped_messages_may_ask_for_time() -> None:
     async def handler(message: ReceivedMessage) -> None:
         assert isinstance(message, DirectPoppedMessage)
         await message.extend(1_000)
+        await message.suspend(1_000)
         assert message.first_popped_ms == 2
 
     result = await direct_of(handler, DirectPoppedMessage).handle(stored())

@@ -4,6 +4,7 @@ import pytest
 
 from roquet.client.popping.pop_batch import PopBatch, PoppedMessage, PopReplyParser, PopTarget
 from roquet.client.reading.message import settle
+from roquet.model.errors import UsageError
 from roquet.testing.clock import VirtualClock
 from roquet.wire.calls.pop import PopReply, decode_bits
 from roquet.wire.receipt_handle import ReceiptHandle
@@ -20,6 +21,7 @@ class RecordingAcknowledger:
     def __init__(self) -> None:
         self.listed: list[PopBatch] = []
         self.failed: list[tuple[Any, int | None]] = []
+        self.suspended: list[tuple[Any, int]] = []
 
     def ack(self, batch: PopBatch) -> None:
         self.listed.append(batch)
@@ -27,7 +29,15 @@ class RecordingAcknowledger:
     def retry(self, batch: PopBatch, message: Any, delay_ms: int | None) -> None:
         self.failed.append((message, delay_ms))
 
-    async def extend(self, batch: PopBatch, message: PoppedMessage, invisible_ms: int) -> PopBatch:
+    async def extend(
+        self,
+        batch: PopBatch,
+        message: PoppedMessage,
+        invisible_ms: int,
+        suspend: bool | None = None,
+    ) -> PopBatch:
+        if suspend:
+            self.suspended.append((message, invisible_ms))
         return batch
 
 
@@ -106,6 +116,18 @@ async def test_failing_and_extending_reach_the_broker() -> None:
     await one.nack(7)
     await two.nack()
     assert acks.failed == [(one, 7), (two, None)]
+
+
+@pytest.mark.virtual_time(False)
+async def test_a_suspended_message_is_settled() -> None:
+    target, acks = popped()
+    (one,) = PopReplyParser(target, reply()).messages([stored(5)])
+    await one.suspend(5_000)
+    await one.suspend(6_000)
+    await one.ack()
+    assert (acks.suspended, acks.listed, acks.failed) == ([(one, 5_000)], [], [])
+    with pytest.raises(UsageError):
+        await one.suspend(0)
 
 
 @pytest.mark.parametrize("retry_is_first", [True, False])

@@ -48,7 +48,10 @@ def received(owner: RecordingOwner, raw: bytes | None = None) -> ReceivedMessage
 
 
 def test_everything_that_is_known_of_it_can_be_read() -> None:
-    properties = {"UNIQ_KEY": "ID", "KEYS": "a b", "TAGS": "new", "__SHARDINGKEY": "o"}
+    properties = {
+        "UNIQ_KEY": "ID", "KEYS": "a b", "TAGS": "new", "__SHARDINGKEY": "o",
+        "_SYS_MSG_PRIORITY_": "3",
+    }  # fmt: skip
     raw = packed(7, b"hello", record.encode_properties(properties))
     message = received(RecordingOwner(), raw)
     assert (message.topic, message.broker_name, message.queue_id) == ("t", "a", 3)
@@ -56,6 +59,7 @@ def test_everything_that_is_known_of_it_can_be_read() -> None:
     assert (message.message_id, message.tag, message.order_key) == ("ID", "new", "o")
     assert (message.keys, message.key) == (("a", "b"), "a")
     assert message.properties == properties
+    assert message.priority == 3
     assert (message.flag, message.size, message.position) == (5, len(raw), 4096)
     assert (message.born_ms, message.born_host) == (11, "10.0.0.1:10911")
     assert (message.stored_ms, message.store_host) == (12, "10.0.0.1:10911")

@@ -187,6 +187,24 @@ def test_the_level_minus_one_delays_nothing_as_in_java() -> None:
     assert "DELAY\x01-1" not in later.properties
 
 
+def test_a_message_with_a_priority_goes_alone_since_it_chooses_the_queue() -> None:
+    prepared = prepare(Message("t", b"x", priority=0))
+    assert decode_properties(prepared.properties)["_SYS_MSG_PRIORITY_"] == "0"
+    assert prepared.is_unbatchable
+
+
+@pytest.mark.parametrize("priority", [-1, 2**31, True, "high", 1.0])
+def test_a_priority_is_a_number_from_0(priority: Any) -> None:
+    with pytest.raises(UsageError, match="a priority is an int from 0 to 2147483647, not"):
+        prepare(Message("t", b"x", priority=priority))
+
+
+@pytest.mark.parametrize("other", [{"order_key": "o"}, {"delay_level": 3}])
+def test_a_priority_excludes_an_order_key_and_a_delay(other: dict[str, Any]) -> None:
+    with pytest.raises(MessageIllegal, match="priority excludes an order key and a delay"):
+        prepare(Message("t", b"x", priority=3, **other))
+
+
 def test_a_failed_message_of_another_group_goes_alone() -> None:
     assert prepare(Message("%RETRY%g", b"x")).is_unbatchable
 

@@ -35,6 +35,18 @@ async def test_messages_of_one_group_share_a_queue(proxy: Proxy) -> None:
     assert [answer.entries[0].offset for answer in answers] == [0, 1, 2, 3, 4]
 
 
+async def test_a_message_with_a_priority_is_received_before_lower_ones(proxy: Proxy) -> None:
+    user = User(proxy)
+    for priority in (1, 0, 3, 2):
+        assert (await user.send("PRIT", priority=priority)).status.code == pb.OK
+    assert (await user.send("PRIT")).status.code == pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+    assert (await user.send("PRIT", priority=-1)).status.code == pb.BAD_REQUEST
+    async with user.telemetry(consumer_settings(topic="PRIT")):
+        found = await user.receive(topic="PRIT")
+    assert [message.system_properties.priority for message in found] == [3, 2, 1, 0]
+    assert {message.system_properties.message_type for message in found} == {pb.PRIORITY}
+
+
 async def test_a_batch_has_an_entry_for_each_message(proxy: Proxy) -> None:
     messages = [message_of("NORM", message_id=f"ID{number}") for number in range(3)]
     request = service.SendMessageRequest(messages=messages)

@@ -32,9 +32,14 @@ async def received(user: User, count: int = 1, **fields: Any) -> list[pb.Message
     return found
 
 
-async def change(user: User, handle: str, seconds: float, topic: str = "NORM") -> Any:
+async def change(
+    user: User, handle: str, seconds: float, topic: str = "NORM", **fields: Any
+) -> Any:
     request = service.ChangeInvisibleDurationRequest(
-        group=pb.Resource(name="g"), topic=pb.Resource(name=topic), receipt_handle=handle
+        group=pb.Resource(name="g"),
+        topic=pb.Resource(name=topic),
+        receipt_handle=handle,
+        **fields,
     )
     request.invisible_duration.FromMilliseconds(int(seconds * 1_000))
     return await user.call("ChangeInvisibleDuration", request)
@@ -78,6 +83,18 @@ async def test_a_changed_time_counts_and_gives_a_new_handle(user: User) -> None:
     assert (await user.ack(message)).status.code == pb.OK
     await asyncio.sleep(60)
     assert await user.receive(timeout_s=6) == []
+
+
+@pytest.mark.parametrize(("suspend", "attempt"), [(True, 1), (False, 2)])
+async def test_a_suspended_message_comes_again_as_the_same_attempt(
+    user: User, suspend: bool, attempt: int
+) -> None:
+    (message,) = await received(user)
+    handle = message.system_properties.receipt_handle
+    assert (await change(user, handle, 1, suspend=suspend)).status.code == pb.OK
+    await asyncio.sleep(3)
+    (again,) = await user.receive()
+    assert again.system_properties.delivery_attempt == attempt
 
 
 async def test_a_time_of_zero_lets_a_message_come_at_once(user: User) -> None:

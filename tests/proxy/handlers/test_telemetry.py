@@ -72,6 +72,19 @@ async def test_producers_are_told_the_limits(proxy: Proxy) -> None:
         assert publishing.validate_message_type
 
 
+async def test_client_properties_over_a_limit_end_the_stream_with_the_reason(proxy: Proxy) -> None:
+    settings = consumer_settings()
+    settings.client_properties["my zone"] = "eu"
+    with pytest.raises(Aborted, match="client property 'my zone': a name has") as caught:
+        async with User(proxy).telemetry(settings):
+            pass
+    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    del settings.client_properties["my zone"]
+    settings.client_properties["zone"] = "eu"
+    async with User(proxy).telemetry(settings) as answer:
+        assert dict(answer.settings.client_properties) == {"zone": "eu"}
+
+
 async def test_an_ordered_group_is_told_so(proxy: Proxy) -> None:
     async with User(proxy).telemetry(consumer_settings("G_fifo", "FIFOT")) as answer:
         assert answer.settings.subscription.fifo

@@ -52,6 +52,18 @@ def test_messages_that_come_again_are_counted() -> None:
     assert third.times == {13: 2, 14: 1}
 
 
+def test_a_suspended_message_does_not_count_unless_its_time_is_changed_again() -> None:
+    lock = ordered_pop.hold(held(), [10, 11, 13], 2_000, 500, "b")
+    ordered_pop.change_visibility(lock, 10, 9_000, suspend=True)
+    ordered_pop.change_visibility(lock, 11, 9_000, suspend=True)
+    ordered_pop.change_visibility(lock, 11, 9_000, suspend=False)
+    assert ordered_pop.blocked_until(lock, "c", 2_600) == 9_000, "the order is kept"
+    assert ordered_pop.hold(lock, [10, 11, 13], 9_000, 500, "c").times == {10: 1, 11: 2, 13: 2}
+    first = held()
+    ordered_pop.change_visibility(first, 10, 9_000, suspend=True)
+    assert ordered_pop.hold(first, [10], 9_000, 500, "b").times == {}
+
+
 def test_a_repeated_attempt_does_not_count() -> None:
     second = ordered_pop.hold(held(), [10, 11], 2_000, 500, "b")
     assert ordered_pop.hold(second, [10, 11], 2_100, 500, "b").times == second.times

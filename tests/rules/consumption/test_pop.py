@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ def checkpoint(
     start: int = 100, offsets: tuple[int, ...] = (100, 102), **fields: int
 ) -> pop.PopCheckpoint:
     bits = pop.bits_of(offsets, start)
-    values = {
+    values: dict[str, Any] = {
         "pop_ms": 1_000,
         "invisible_ms": 500,
         "revive_queue_id": 0,

@@ -1,5 +1,6 @@
 """Edges of the limits; tests/proxy/test_recorded_answers.py holds the codes to genuine answers."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -102,10 +103,40 @@ def test_a_receive_asks_for_at_least_one_message_and_gets_32_at_most() -> None:
         validation.check_batch(0)
 
 
+def test_a_priority_is_not_below_0() -> None:
+    assert validation.check_priority(0) == 0
+    with refused(StatusCode.BAD_REQUEST):
+        validation.check_priority(-1)
+
+
 def test_legal_values_are_returned() -> None:
     assert validation.check_group("g") == "g"
     assert validation.check_recovery_s(3_600) == 3_600
     assert validation.check_message_id("01AB") == "01AB"
+    validation.check_properties({"k": "v"}, "", [])
+
+
+@pytest.mark.parametrize(
+    ("properties", "fault"),
+    [
+        ({f"k{n}": "v" for n in range(33)}, "33 client properties are over the limit of 32"),
+        ({"": "v"}, "client property '': a name has 1 to 64"),
+        ({"1st": "v"}, "client property '1st'"),
+        ({"a b": "v"}, "client property 'a b'"),
+        ({"k" * 65: "v"}, "a name has 1 to 64"),
+        ({"zone": "v" * 257}, "client property zone: 257 characters are over the limit of 256"),
+        ({f"k{n}": "v" * 200 for n in range(21)}, "bytes are over the limit of 4096"),
+        ({f"k{n}": "é" * 250 for n in range(9)}, "bytes are over the limit of 4096"),
+    ],
+)
+def test_what_a_client_says_of_itself_has_limits(properties: dict[str, str], fault: str) -> None:
+    with pytest.raises(ProxyRefusal, match=re.escape(fault)) as caught:
+        validation.check_client_properties(properties)
+    assert caught.value.code is StatusCode.INVALID_CLIENT_PROPERTIES
+
+
+def test_a_client_may_say_where_it_runs() -> None:
+    validation.check_client_properties({"zone": "eu-1", "k" * 64: "v" * 256, "rocketmq.v-1_2": ""})
 
 
 @pytest.mark.parametrize("seconds", [-1, 3_601])

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from roquet.broker.counts import DELAY, FIFO, NORMAL, TRANSACTION, BrokerCounts
+from roquet.broker.counts import DELAY, FIFO, NORMAL, PRIORITY, TRANSACTION, BrokerCounts
 from roquet.broker.ingest.property_normalizer import (
     NormalizedProperties,
     PropertyNormalizer,
@@ -31,6 +31,7 @@ from roquet.model.names import (
 )
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
+from roquet.rules.consumption.priority import priority_queue
 from roquet.rules.delay.delay_levels import dead_letter_properties, due_ms, effective_level
 from roquet.rules.delay.timer import DELIVERY_TIME_PROPERTIES, is_timed, out_ms
 from roquet.store.store import AppendBatchResult, AppendResult, BatchColumns, Draft, Store
@@ -113,8 +114,10 @@ class IngestResult(msgspec.Struct, frozen=True, gc=False):
     unique_key: str
     waits: bool
     """Whether its sender waits until it is durable."""
-    recall_handle: str = ""
+    recall_handle: str
     """Handle to recall it before its delivery time; empty without one."""
+    queue_id: int
+    """Queue of its topic: the one that was asked for, or the one of its priority."""
 
 
 class IngestBatchResult(msgspec.Struct, frozen=True, gc=False):
@@ -145,14 +148,16 @@ class Ingest:
         origin: BrokerOrigin,
         arrived: ArrivalListener,
         dead_letters: DeadLetterRouter = lambda _: None,
-        counts: BrokerCounts | None = None,
+        write_queues: Callable[[str], int] = lambda _: 1,
     ) -> None:
-        self.counts = counts or BrokerCounts()
+        """`write_queues` tells how many queues of a topic take messages."""
+        self.counts = BrokerCounts()
         """Counts for metrics."""
         self._store = store
         self._clock = clock
         self._arrived = arrived
         self._dead_letters = dead_letters
+        self._write_queues = write_queues
         self._levels = config.message_delay_levels
         self._size_max = config.max_message_size
         self._config = config
@@ -195,7 +200,8 @@ class Ingest:
         now_ms, recall = self._clock.now_ms(), ""
         is_plain = not normalized.is_special and draft.topic[:1] != "%"
         if not is_plain:
-            draft = self._diverted(draft, call, normalized, now_ms)
+            queue_id = self._queue_for(call.topic, normalized.priority, queue_id)
+            draft = self._diverted(replace(draft, queue_id=queue_id), call, normalized, now_ms)
             recall = self._recall_handle(draft, call.topic, normalized.unique_key)
         try:
             appended = self._store.append(draft, now_ms)
@@ -212,7 +218,7 @@ class Ingest:
             else:
                 counts.add_stored(call.topic, NORMAL, appended.size)
         key = readable_text(normalized.unique_key)
-        return IngestResult(appended, key, normalized.waits, recall)
+        return IngestResult(appended, key, normalized.waits, recall, queue_id)
 
     def reappend(
         self,
@@ -345,6 +351,12 @@ class Ingest:
             tag_code=draft.tag_code if destination.due_ms is None else destination.due_ms,
         )
 
+    def _queue_for(self, topic: str, priority: int | None, queue_id: int) -> int:
+        """The queue of a priority; without one, the queue that was asked for."""
+        if priority is None:
+            return queue_id
+        return priority_queue(priority, self._write_queues(topic))
+
     def _half(self, draft: Draft, call: SendCall, key: bytes) -> Draft:
         """The draft in the topic of half messages, until its transaction ends."""
         if self._config.reject_transactions:
@@ -439,6 +451,7 @@ class Ingest:
     ) -> None:
         if call.topic[0] != "%":
             kind = TRANSACTION if normalized.is_half else DELAY
+            kind = kind if normalized.priority is None else PRIORITY
             self.counts.add_stored(call.topic, kind, size)
         elif is_dlq(draft.topic) and is_retry(call.topic):
             origin = decode_properties(draft.properties).get(names.DLQ_ORIGIN_TOPIC, "")

@@ -18,7 +18,9 @@ import msgspec
 
 from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal, RecordError
+from roquet.rules.consumption.priority import parse_priority
 from roquet.rules.delay.timer import DELIVERY_TIME_PROPERTIES, is_timed
+from roquet.rules.message_type import MessageType, message_type
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.property_text import (
     decode_properties,
@@ -38,10 +40,24 @@ _tag_code: Final = lru_cache(TAG_CODES_MAX)(hash_code)
 PAIRS: Final = re.compile("(?:[^\x01\x02]++\x01[^\x01\x02]*+\x02)*+")
 """Well-formed pairs of names and values; the possessive repeats never backtrack."""
 
-FROM_BROKERS: Final = frozenset({names.POP_CK, names.CLUSTER, names.MSG_REGION, names.TRACE_ON})
-BROKER_ONLY: Final = FROM_BROKERS | {names.TIMER_OUT_MS}
-"""Properties that only brokers set. TIMER_OUT_MS alone means nothing; with a delay it is part of a
-received message, and a client that sends that again does not want it at once."""
+FROM_BROKERS: Final = frozenset(
+    {
+        names.POP_CK, names.POP_CK_OFFSET, names.FIRST_POP_TIME,
+        names.DLQ_ORIGIN_TOPIC, names.DLQ_ORIGIN_MESSAGE_ID,
+        names.TRANSACTION_CHECK_TIMES, names.TRANSACTION_PREPARED_QUEUE_OFFSET,
+        names.CLUSTER, names.MSG_REGION, names.TRACE_ON, names.CRC32,
+    }
+)  # fmt: skip
+BROKER_ONLY: Final = FROM_BROKERS | {
+    names.TIMER_OUT_MS,
+    names.TIMER_ENQUEUE_MS,
+    names.TIMER_DEQUEUE_MS,
+    names.TIMER_ROLL_TIMES,
+}
+"""Properties that only brokers set: receipts, what became of a message, a checksum. A client that
+sends a received message again has them, one that forges them would lead consumers or operators
+astray. Those of the timer mean nothing alone; TIMER_OUT_MS would end the delay of a message that is
+sent again."""
 
 RECALL_KEY: Final = names.TIMER_DELETE_UNIQUE_KEY
 SPECIAL: Final = FROM_BROKERS | {
@@ -49,12 +65,16 @@ SPECIAL: Final = FROM_BROKERS | {
     RECALL_KEY,
     names.DELAY,
     names.TRANSACTION_PREPARED,
+    names.PRIORITY,
 }
 """Properties that most messages lack and that need handling."""
 
 set_special(SPECIAL)
 
 RECALL_REFUSED: Final = f"property {RECALL_KEY} is the broker's own: ask to recall a message (370)"
+PRIORITY_BATCH: Final = (
+    f"property {names.PRIORITY} decides on the queue, and a batch has one: send each message alone"
+)
 DELAYED_BATCH: Final = "a property asks for a later delivery, which no batch can have: {}"
 
 
@@ -67,13 +87,15 @@ class NormalizedProperties(msgspec.Struct, frozen=True, gc=False):
     """Whether the sender waits until the message is durable."""
     unique_key: bytes
     is_special: bool = False
-    """Whether it is delayed, timed or a half message, as the next fields tell."""
+    """Whether it is delayed, timed, a half message or has a priority, as the next fields tell."""
     delay_level: int = 0
     """The requested delay level, which may not exist; 0 without one."""
     is_half: bool = False
     """Whether it belongs to a transaction: it is not delivered before its producer commits."""
     timed: bool = False
     """Whether a delivery time is requested, and no delay level."""
+    priority: int | None = None
+    """The priority, which decides on the queue; None without one."""
 
 
 class PropertyNormalizer:
@@ -125,7 +147,7 @@ class PropertyNormalizer:
         else:  # stored unchanged, a part without a name would look like a torn record
             properties = _readable(text)
             text = properties_text(properties)
-        level, half, timed = 0, False, False
+        level, half, timed, priority = 0, False, False, None
         if not SPECIAL.isdisjoint(properties):
             properties, text = _special(properties, text)
             level, half = delay_level(properties), is_half(properties)
@@ -137,6 +159,9 @@ class PropertyNormalizer:
                     name for name in (names.DELAY, *DELIVERY_TIME_PROPERTIES) if name in properties
                 ]
                 raise MessageIllegal(DELAYED_BATCH.format(", ".join(wishes)))
+            priority = _priority(properties)
+            if priority is not None and not alone:
+                raise MessageIllegal(PRIORITY_BATCH)
         key = properties.get(names.UNIQUE_KEY)
         if not key:
             key = self._new_key()
@@ -148,8 +173,10 @@ class PropertyNormalizer:
             )
         tag, waits = properties.get(names.TAGS), properties.get(names.WAIT) != "false"
         code = _tag_code(readable_text(lossless_bytes(tag))) if tag else 0
-        is_special, key_raw = half or timed or level > 0, lossless_bytes(key)
-        return NormalizedProperties(raw, code, waits, key_raw, is_special, level, half, timed)
+        is_special = half or timed or level > 0 or priority is not None
+        return NormalizedProperties(
+            raw, code, waits, lossless_bytes(key), is_special, level, half, timed, priority
+        )
 
 
 PlainFacts = tuple[int, bool, bytes]
@@ -228,13 +255,26 @@ def is_half(properties: Mapping[str, str]) -> bool:
 
 
 def _special(properties: dict[str, str], text: str) -> tuple[dict[str, str], str]:
-    """Properties and text without those that only brokers set. MessageIllegal for a recall."""
+    """Properties and text without those that clients may not set. MessageIllegal for a recall."""
     if RECALL_KEY in properties:
         raise MessageIllegal(RECALL_REFUSED)
-    if BROKER_ONLY.isdisjoint(properties):
+    unwanted = BROKER_ONLY.intersection(properties)
+    if names.PRIORITY in properties and message_type(properties) is not MessageType.PRIORITY:
+        unwanted |= {names.PRIORITY}  # an order key, a delay or a transaction decides on the queue
+    if not unwanted:
         return properties, text
-    properties = {name: value for name, value in properties.items() if name not in BROKER_ONLY}
+    properties = {name: value for name, value in properties.items() if name not in unwanted}
     return properties, properties_text(properties)
+
+
+def _priority(properties: Mapping[str, str]) -> int | None:
+    """The priority; None without one. MessageIllegal if it is no number from 0."""
+    text = properties.get(names.PRIORITY)
+    if text is None:
+        return None
+    if (priority := parse_priority(text)) is None:
+        raise MessageIllegal(f"property {names.PRIORITY} is {text!r:.100}, not a number from 0")
+    return priority
 
 
 def delay_level(properties: Mapping[str, str]) -> int:

@@ -14,6 +14,7 @@ from roquet.model import names
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.clock import Clock
 from roquet.rules.delay.delay_levels import tries_limit
+from roquet.rules.topic_attributes import MESSAGE_TYPE, PRIORITY
 
 DLQ_QUEUES: Final = 1
 """Queues of a dead-letter topic: operators read them one message at a time."""
@@ -54,6 +55,22 @@ class RetryTopics(msgspec.Struct, frozen=True, kw_only=True):
             is_taken = self.groups.get(names.group_of_retry(older)) is not None
             is_v2 = is_taken or not self.topics.has_adopted
         return names.pop_retry_topic(group, topic) if is_v2 else older
+
+    def pop_retry_queue(self, retry_topic: str, origin: str, queue_id: int) -> int:
+        """Queue of a retry topic, which is created, for a message popped from a queue of a topic.
+
+        It is queue 0; messages of a topic of type PRIORITY keep their queue, which is the priority.
+        """
+        config = self.topics.get(origin)
+        if config is None or config.attributes.get(MESSAGE_TYPE) != PRIORITY:
+            queue_id, count = 0, 1
+        else:
+            count = max(config.write_queue_nums, queue_id + 1)
+        made = self.topics.create_for_group(retry_topic, count, self.clock.now_ms())
+        if made.write_queue_nums <= queue_id:
+            wider = msgspec.structs.replace(made, read_queue_nums=count, write_queue_nums=count)
+            self.topics.put(wider, self.clock.now_ms())
+        return queue_id
 
     def dlq_topic(self, group: str) -> TopicConfig:
         """The dead-letter topic of a group, created if it does not exist."""

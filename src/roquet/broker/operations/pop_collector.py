@@ -2,12 +2,15 @@
 
 retry topics, one time in five ─▶ queues, from a random one ─▶ retry topics, to fill up
 
+Queues of a topic of type PRIORITY are read from the last one, each with the retry topic's queue of
+the same id, where its failed messages are.
+
 Messages that failed are in `%RETRY%group+topic`, or in `%RETRY%group_topic`, which an older version
 or Apache's broker has written. Other groups and topics may share the older name: messages whose
 RETRY_TOPIC is another of its ends are theirs, and skipped, as are those of a group that pulls.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from struct import Struct
 from typing import Final
 
@@ -23,11 +26,13 @@ from roquet.broker.log.long_polling import ANY_QUEUE
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.progress import BrokerProgress
 from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.broker.tables.observed_owners import TopicQueue
 from roquet.model import names
 from roquet.model import properties as props
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.rules.consumption.ordered_pop import OrderedPopLock, blocked_until, hold
 from roquet.rules.consumption.pop import RETRY_FIRST_PERCENT, PopCheckpoint, bits_of
+from roquet.rules.consumption.priority import aged_priority, ageing_ms, reads_by_priority
 from roquet.rules.consumption.pull import BYTES_DEFAULT, OffsetCorrected, pull_outcome
 from roquet.store.store import Slice
 from roquet.wire.receipt_handle import (
@@ -65,6 +70,8 @@ class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
     invisible_ms: int
     init_mode: int
     wanted: TagCodes | CompiledFilter
+    by_priority: bool = False
+    """Whether queues are read in the order of their priorities."""
     order: bool = False
     attempt: str | None = None
     peek: bool = False
@@ -105,42 +112,65 @@ class PopCollector(msgspec.Struct, eq=False):
 
     def collect(self) -> None:
         """Take the available messages."""
-        request, rng = self.request, self.control.rng
-        retry_topics = self._retry_topics()
-        retry_first = bool(retry_topics) and rng.randrange(100) < RETRY_FIRST_PERCENT
-        if retry_first:
-            self._take_all(retry_topics)
-        if request.queue_id >= 0:
-            self._take(request.topic, request.queue_id)
-        else:
-            first = rng.randrange(request.queue_count)
-            for turn in range(request.queue_count):
-                self._take(request.topic, (first + turn) % request.queue_count)
-        if not retry_first:
-            self._take_all(retry_topics)
-
-    def _retry_topics(self) -> list[str]:
-        request, get = self.request, self.tables.topics.get
-        if request.order:
-            return []
-        older = names.pop_retry_topic_v1(request.group, request.topic)
-        newer = names.pop_retry_topic(request.group, request.topic)
-        return [topic for topic in (older, newer) if get(topic) is not None]
-
-    def _take_all(self, retry_topics: Iterable[str]) -> None:
-        for topic in retry_topics:
-            self._take(topic, 0)
+        for topic, queue_id in self._reading_order():
+            self._take(topic, queue_id)
 
     def has_any(self) -> bool:
         """Whether there is a message to take, without taking it."""
-        request = self.request
-        queue_ids = range(request.queue_count) if request.queue_id < 0 else [request.queue_id]
-        places = [(request.topic, queue_id) for queue_id in queue_ids]
-        places += [(topic, 0) for topic in self._retry_topics()]
-        for topic, queue_id in places:
+        for topic, queue_id in self._reading_order():
             if self._has(topic, queue_id):
                 self._leave(topic, 1)
         return self.rest > 0
+
+    def _reading_order(self) -> Sequence[TopicQueue]:
+        """The queues to read, in this order."""
+        request, rng = self.request, self.control.rng
+        retries = self._retries()
+        retry_first = bool(retries) and rng.randrange(100) < RETRY_FIRST_PERCENT
+        if request.queue_id >= 0:
+            own = [(request.topic, request.queue_id)]
+        else:
+            count, first = request.queue_count, rng.randrange(request.queue_count)
+            own = [(request.topic, (first + turn) % count) for turn in range(count)]
+        queues = [*retries, *own] if retry_first else [*own, *retries]
+        return self._by_priority(queues) if request.by_priority else queues
+
+    def _by_priority(self, queues: Sequence[TopicQueue]) -> Sequence[TopicQueue]:
+        """The queues in the order of their priorities, if this pop of the group is to read so."""
+        group = self.tables.groups.get(self.request.group)
+        attributes = {} if group is None else group.attributes
+        if not reads_by_priority(attributes, self.control.rng.randrange(100)):
+            return queues
+        sign = 1 if self.control.settings.config.priority_order_asc else -1
+        step_ms = ageing_ms(attributes)
+
+        def rank(queue: TopicQueue) -> tuple[int, int]:
+            own = sign * queue[1]
+            aged = aged_priority(own, self._waited_ms(*queue), step_ms) if step_ms else own
+            return aged, own
+
+        return sorted(queues, key=rank, reverse=True)
+
+    def _waited_ms(self, topic: str, queue_id: int) -> int:
+        """Time that the next message of a queue has waited; 0 if there is none."""
+        progress, maximum = self._progress(topic, queue_id)
+        if progress >= maximum:
+            return 0
+        return self.pop_ms - self.log.store.store_time_at(topic, queue_id, progress)
+
+    def _retries(self) -> Sequence[TopicQueue]:
+        """The queues of messages that failed: one, or as many as there are priorities."""
+        request, get = self.request, self.tables.topics.get
+        if request.order:
+            return ()
+        older = names.pop_retry_topic_v1(request.group, request.topic)
+        newer = names.pop_retry_topic(request.group, request.topic)
+        return [
+            (topic, queue_id)
+            for topic in (older, newer)
+            if (config := get(topic)) is not None
+            for queue_id in range(config.read_queue_nums)
+        ]
 
     def _has(self, topic: str, queue_id: int) -> bool:
         if self.request.order and self._is_blocked(topic, queue_id):

@@ -2,16 +2,19 @@
 
 from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
-from roquet.broker.ingest.append import SendCall
+from roquet.broker.ingest.append import BATCH_COUNT_MAX, SendCall
 from roquet.broker.refusals import invalid_parameter, no_permission, no_topic
 from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import names
-from roquet.model.errors import CallRefused, MessageIllegal, StoreError
+from roquet.model.errors import CallRefused, MessageIllegal, RecordError, StoreError
 from roquet.model.properties import WAIT
 from roquet.model.topic import TopicConfig
+from roquet.rules.message_type import message_type, type_fault
+from roquet.rules.topic_attributes import MESSAGE_TYPE
 from roquet.wire.calls.send import SendReply
 from roquet.wire.codes import ResponseCode
+from roquet.wire.records.batch import decode_columns
 from roquet.wire.records.property_text import decode_properties
 
 
@@ -26,10 +29,12 @@ class SendChecks(BrokerComponent, frozen=True):
         """The queue to store in: the one asked for, any for a negative id.
 
         Creates the topic at its first message. CallRefused for a queue or topic that takes no
-        messages.
+        messages, MessageIllegal for a message of another type than the topic's.
         """
-        topic = self.tables.topics.sendable.get(call.topic)
-        if topic is None or not self.control.settings.config.permission & 2:
+        topic, config = self.tables.topics.sendable.get(call.topic), self.control.settings.config
+        if config.check_message_types:
+            _check_types(call, self.tables.topics.get(call.topic))
+        if topic is None or not config.permission & 2:
             topic = self._create_topic(call)
         queue_id = call.queue_id
         if 0 <= queue_id < topic.write_queue_nums:
@@ -104,6 +109,25 @@ class SendChecks(BrokerComponent, frozen=True):
         if self.tables.topics.edition != edition:
             self.tables.replica_copies.note_made(topic, self.tables.topics.edition)
         return made
+
+
+def _check_types(call: SendCall, topic: TopicConfig | None) -> None:
+    """Raise MessageIllegal for a message or batch of a type that the topic does not take.
+
+    A topic that does not exist yet (None) takes NORMAL messages.
+    """
+    topic_type = topic.attributes.get(MESSAGE_TYPE) if topic is not None else None
+    shared, texts = decode_properties(call.properties or ""), [b""]
+    if call.batch:
+        try:
+            texts = decode_columns(call.body, BATCH_COUNT_MAX)[2]
+        except RecordError as error:
+            raise MessageIllegal(str(error)) from error
+    for text in texts:
+        kind = message_type(shared | decode_properties(text))
+        fault = type_fault(kind, call.topic, topic_type)
+        if fault is not None:
+            raise MessageIllegal(fault)
 
 
 def _waits_for_replicas(call: SendCall) -> bool:

@@ -185,6 +185,7 @@ class PopRevive:
             pop_ms=checkpoint.pop_ms,
             queue_id=checkpoint.queue_id,
             start=checkpoint.start,
+            is_suspended=checkpoint.is_suspended,
             topic=checkpoint.topic,
         )
         checkpoint.revive_offset = self._append(checkpoint.revive_queue_id, CHECKPOINT_TAG, body)
@@ -244,9 +245,8 @@ class PopRevive:
         raw = self._raw(checkpoint.topic, checkpoint.queue_id, offset)
         if raw is None:
             return
-        topic = self._retry_topic(checkpoint)
         location = location_in(raw, checkpoint.topic, checkpoint.queue_id)
-        self._set_aside.keep(REVIVE, location, error, raw, (topic, 0))
+        self._set_aside.keep(REVIVE, location, error, raw, self._retry_place(checkpoint))
 
     def commit(self) -> None:
         """Commit the progress in the revive topic; old open checkpoints are appended again."""
@@ -304,37 +304,47 @@ class PopRevive:
         if not names.is_retry(origin):
             kept[props.RETRY_TOPIC] = origin
         kept.setdefault(props.FIRST_POP_TIME, str(checkpoint.pop_ms))
+        if checkpoint.is_suspended:  # the try that ends now does not count
+            record = replace(record, reconsume_times=record.reconsume_times - 1)
         if record.reconsume_times >= group.retry_max_times:
-            topic = names.dlq_topic(checkpoint.group)
+            topic, queue_id = names.dlq_topic(checkpoint.group), 0
+            self._topics.create_for_group(topic, 1, self._clock.now_ms())
             message_id = offset_message_id(record.store_host, record.position)
             kept = dead_letter_properties(kept, origin, message_id)
             kept.pop(props.DELAY, None)
         else:
-            topic = self._retry_topic(checkpoint)
-        self._topics.create_for_group(topic, 1, self._clock.now_ms())
-        self._store_again(record, topic, kept, properties)
+            topic, queue_id = self._retry_place(checkpoint)
+        self._store_again(record, (topic, queue_id), kept, properties)
         counts = self._ingest.counts
         if names.is_dlq(topic):
             counts.dead_letters.add(checkpoint.group, origin)
         else:
             counts.redelivered.add(checkpoint.topic, checkpoint.group)
 
-    def _retry_topic(self, checkpoint: PopCheckpoint) -> str:
-        origin = names.retried_topic(checkpoint.group, checkpoint.topic)
-        if names.is_retry(origin):  # not of popped messages, or of another group
-            return origin
-        return self._retry_topics.pop_retry_topic(checkpoint.group, origin)
+    def _retry_place(self, checkpoint: PopCheckpoint) -> tuple[str, int]:
+        """The retry topic, which is created, and the queue of messages that come again."""
+        topic = origin = names.retried_topic(checkpoint.group, checkpoint.topic)
+        if not names.is_retry(origin):  # else not of popped messages, or of another group
+            topic = self._retry_topics.pop_retry_topic(checkpoint.group, origin)
+        return topic, self._retry_topics.pop_retry_queue(topic, origin, checkpoint.queue_id)
 
     def _store_again(
-        self, record: Record, topic: str, kept: dict[str, str], properties: dict[str, str]
+        self,
+        record: Record,
+        place: tuple[str, int],
+        kept: dict[str, str],
+        properties: dict[str, str],
     ) -> None:
         times = times_after(record.reconsume_times)
+        reappend = partial(
+            self._ingest.reappend, record, topic=place[0], queue_id=place[1], reconsume_times=times
+        )
         try:
-            self._ingest.reappend(record, topic=topic, properties=kept, reconsume_times=times)
+            reappend(properties=kept)
         except MessageIllegal:  # no room for another property: those it has do fit
             plain = _without_delays(properties)
             plain.pop(props.RETRY_TOPIC, None)  # whatever the sender wrote there
-            self._ingest.reappend(record, topic=topic, properties=plain, reconsume_times=times)
+            reappend(properties=plain)
 
     def _make_dead_letter(self, checkpoint: PopCheckpoint, offset: int, why: Exception) -> None:
         """Make a message that cannot be redelivered a dead letter, without further properties."""
@@ -449,6 +459,7 @@ class PopRevive:
             left=delivered & ~acked,
             revive_queue_id=revive_queue_id,
             revive_offset=record.queue_offset,
+            is_suspended=body.is_suspended,
         )
         self.in_flight.add(checkpoint)
         progress = self._offsets.get(body.group, body.topic, body.queue_id)

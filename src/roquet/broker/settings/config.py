@@ -122,6 +122,11 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     """Whether the first message to an unknown topic creates it."""
     auto_create_group: Annotated[bool, setting(SWITCH, "autoCreateSubscriptionGroup")] = True
     """Whether an unknown group may consume: it is created then."""
+    check_message_types: Annotated[bool, setting(SWITCH, "enableTopicMessageTypeCheck")] = False
+    """Whether a message is refused whose type (NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY) is not
+    that of its topic's attribute `message.type`; the key is that of Apache's proxy."""
+    priority_order_asc: Annotated[bool, setting(SWITCH, "priorityOrderAsc")] = True
+    """Whether 0 is the lowest priority; otherwise it is the highest."""
     default_queue_count: Annotated[int, static(COUNT, "defaultTopicQueueNums")] = 8
     """Queues of a topic that its first message creates, at most."""
     max_message_size: Annotated[int, setting(MESSAGE_SIZE, "maxMessageSize")] = MESSAGE_SIZE_MAX

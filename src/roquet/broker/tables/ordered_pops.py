@@ -21,6 +21,8 @@ class OrderInfo(msgspec.Struct, frozen=True, kw_only=True):
     taken_ms: int = msgspec.field(default=0, name="l")
     acked: int = msgspec.field(default=0, name="cm")
     attempt: str | None = msgspec.field(default=None, name="a")
+    suspended: set[int] | None = None
+    """Ours: Apache's broker does not save it, and counts one try more after a restart."""
 
 
 class OrderTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +94,7 @@ def _held(info: OrderInfo) -> OrderedPopLock:
         times=dict(info.times or {}),
         acked=info.acked,
         attempt=info.attempt,
+        suspended=set(info.suspended or ()),
     )
 
 
@@ -106,4 +109,5 @@ def _info(held: OrderedPopLock) -> OrderInfo:
         taken_ms=held.pop_ms,
         acked=held.acked,
         attempt=held.attempt,
+        suspended=set(held.suspended) or None,
     )

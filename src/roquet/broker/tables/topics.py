@@ -63,6 +63,11 @@ class Topics(SavedTable[TopicTable]):
         """A topic's settings, if it exists here."""
         return self._configs.get(topic)
 
+    def write_queues(self, topic: str) -> int:
+        """Number of queues of a topic that take messages; 0 for an unknown topic."""
+        config = self._configs.get(topic)
+        return 0 if config is None else config.write_queue_nums
+
     def check_id(self, topic: str, known: str | None) -> None:
         """CallRefused for a request about a topic that was deleted, though its name is here again.
 

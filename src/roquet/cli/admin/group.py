@@ -13,6 +13,7 @@ from roquet.cli.terminal import arguments, output
 from roquet.cli.terminal.arguments import GroupArgument
 from roquet.cli.terminal.output import table
 from roquet.model.errors import UsageError
+from roquet.rules.topic_attributes import parse_changes
 from roquet.wire.codes import release_of
 
 app: Final = CommandGroup("group", "Consumer groups.")
@@ -53,9 +54,13 @@ async def create(
     ordered: bool | None = option("Whether messages come in order."),
     broadcast: bool | None = option("Whether members may broadcast."),
     enabled: bool | None = option("Whether it may consume."),
+    attributes: list[str] | None = option(
+        "+priority.factor=50 or -priority.factor; may be repeated.", "--attribute"
+    ),
 ) -> Result:
     """Create a group on all brokers, or change it; options that are not given stay."""
     fields = {
+        "attributes": None if attributes is None else parse_changes(",".join(attributes)),
         "retry_max_times": retries,
         "consume_message_orderly": ordered,
         "consume_broadcast_enable": broadcast,

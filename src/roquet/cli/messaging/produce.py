@@ -45,6 +45,7 @@ def produce(  # noqa: PLR0913 - each is an option
     properties: list[str] | None = option(
         "A property; may be repeated.", "--property", metavar="NAME=VALUE"
     ),
+    priority: int | None = option("Higher ones are popped first.", min=0),
     delay: str | None = option("Deliver it so much later: 10s, 2h.", metavar="TIME"),
     file: Path | None = option("The whole file is the message.", "-f"),
     count: int = option("How often to send --body or --file.", default=1, min=1),
@@ -62,6 +63,7 @@ def produce(  # noqa: PLR0913 - each is an option
     if body is not None and file is not None:
         raise UsageError("--body or --file: a message has one body")
     fields: dict[str, Any] = {"tag": tag, "keys": tuple(key or ()), "order_key": order_key}
+    fields["priority"] = priority
     fields["properties"] = dict(map(_property, properties or ()))
     if delay is not None:
         fields["delay"] = timedelta(milliseconds=parse_millis(delay, "--delay"))

@@ -73,6 +73,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "group create": (
             "roquet group create billing --retries 3",
             "roquet group create billing --no-enabled",
+            "roquet group create billing --attribute +priority.ageing.ms=60000",
         ),
         "group delete": ("roquet group delete billing --dry-run",),
         "group reset": (

@@ -67,6 +67,9 @@ class DirectPoppedMessage(PoppedMessage):
     async def extend(self, invisible_ms: int) -> None:
         """Do nothing: the message has no time limit."""
 
+    async def suspend(self, delay_ms: int) -> None:
+        """Do nothing: the message is not popped."""
+
     @property
     def first_popped_ms(self) -> int:
         """Time of the first pop, else the time of storage."""

@@ -183,7 +183,11 @@ class PopAcks:
         log_dead_letter(message, self._group)
 
     async def _change(
-        self, batch: PopBatch, message: InboundMessage, invisible_ms: int
+        self,
+        batch: PopBatch,
+        message: InboundMessage,
+        invisible_ms: int,
+        suspend: bool | None = None,
     ) -> ChangeInvisibleReply:
         handle = msgspec.structs.replace(batch.handle, offset=message.queue_offset)
         call = ChangeInvisible(
@@ -193,15 +197,22 @@ class PopAcks:
             extra_info=handle.text(),
             offset=message.queue_offset,
             invisible_time=invisible_ms,
+            suspend=suspend,
         )
         return await self._session.call(batch.target.broker, call)
 
-    async def extend(self, batch: PopBatch, message: PoppedMessage, invisible_ms: int) -> PopBatch:
-        """Extend a message's invisible time; CallRefused when it has passed already.
+    async def extend(
+        self,
+        batch: PopBatch,
+        message: PoppedMessage,
+        invisible_ms: int,
+        suspend: bool | None = None,
+    ) -> PopBatch:
+        """Change a message's invisible time; CallRefused when it has passed already.
 
         Returns its new batch, of this message alone.
         """
-        reply = await self._change(batch, message, invisible_ms)
+        reply = await self._change(batch, message, invisible_ms, suspend)
         if reply.code != ResponseCode.SUCCESS:
             raise CallRefused(reply.code, reply.remark or "its time has passed")
         handle = msgspec.structs.replace(

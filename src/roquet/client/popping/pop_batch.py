@@ -34,9 +34,16 @@ class PopAcknowledger(Protocol):
         """Let a message come again after a delay, or give it up."""
 
     async def extend(
-        self, batch: "PopBatch", message: "PoppedMessage", invisible_ms: int
+        self,
+        batch: "PopBatch",
+        message: "PoppedMessage",
+        invisible_ms: int,
+        suspend: bool | None = None,
     ) -> "PopBatch":
-        """Extend a message's invisible time; return its new batch, of this message alone."""
+        """Change a message's invisible time; return its new batch, of this message alone.
+
+        With `suspend` its next delivery does not count as a try.
+        """
 
 
 class PopTarget(msgspec.Struct, frozen=True):
@@ -124,6 +131,18 @@ class PoppedMessage(ReceivedMessage):
         """Keep the message for this long from now; CallRefused when its time has passed already."""
         check_number(invisible_ms, "invisible_ms", 1)
         self._owner = await self._owner.target.acks.extend(self._owner, self, invisible_ms)
+
+    async def suspend(self, delay_ms: int) -> None:
+        """Let the message come again after a pause, without counting a try.
+
+        Raises CallRefused when its time has passed already. Brokers older than this feature count
+        the try.
+        """
+        check_number(delay_ms, "delay_ms", 1)
+        if not self._is_settled:
+            acks = self._owner.target.acks
+            await acks.extend(self._owner, self, delay_ms, suspend=True)
+            self._is_settled = True
 
     @cached_property
     def first_popped_ms(self) -> int:

@@ -12,6 +12,7 @@ from roquet.model.flags import COMPRESSION_MASK
 from roquet.model.names import is_retry
 from roquet.model.namespaces import unwrap
 from roquet.model.queue import MessageQueue
+from roquet.rules.consumption.priority import parse_priority
 from roquet.wire.records import record
 from roquet.wire.records.compression import COMPRESSED, decompress
 from roquet.wire.records.message_id import offset_message_id
@@ -189,6 +190,11 @@ class InboundMessage:
     def order_key(self) -> str | None:
         """The order key that chose the queue; None when there is none."""
         return self.properties.get(names.SHARDING_KEY)
+
+    @property
+    def priority(self) -> int | None:
+        """The priority; None when there is none."""
+        return parse_priority(self.properties.get(names.PRIORITY, ""))
 
     @property
     def wants_reply(self) -> bool:

@@ -17,6 +17,7 @@ from roquet.model.message import Message
 from roquet.model.names import BROKER_ONLY_TOPICS, check_topic, is_retry, is_text
 from roquet.model.namespaces import wrap
 from roquet.model.settings import suggest
+from roquet.rules.consumption.priority import PRIORITY_MAX
 from roquet.rules.tag_filter import is_single_tag
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.batch import BATCH_ITEM_SIZE_MIN
@@ -57,6 +58,8 @@ class MessageFields(TypedDict, total=False):
     """Delivered after this time."""
     deliver_at: datetime | None
     """Delivered at this time, which must have a time zone."""
+    priority: int | None
+    """From 0, the lowest: pop consumers get higher ones first, on a topic of type PRIORITY."""
 
 
 _FIELDS: Final = MessageFields.__optional_keys__
@@ -76,7 +79,8 @@ class PreparedMessage(msgspec.Struct, frozen=True, gc=False):
     batch_size: int
     """Size as part of a batch, in bytes."""
     is_unbatchable: bool = False
-    """Whether it cannot be part of a batch: it is delayed, or goes to a retry topic."""
+    """Whether it cannot be part of a batch: it is delayed, has a priority, or goes to a retry
+    topic."""
     selection: QueueSelection | None = None
     """The selector that chooses the queue; None leaves it to the order key or round robin."""
     sys_flag: int = 0
@@ -186,7 +190,7 @@ class MessagePreparer:
             message.flag,
             now_ms,
             BATCH_ITEM_SIZE_MIN + len(body) + size,
-            is_unbatchable or delayed,
+            is_unbatchable or delayed or message.priority is not None,
             None if selector is None else QueueSelection(selector, message),
         )
 
@@ -216,6 +220,9 @@ def _properties(message: Message, message_id: str, *, delayed: bool) -> str:
         count += 1
     if delayed:
         text += _delay(message)
+        count += 1
+    if message.priority is not None:
+        text += f"{names.PRIORITY}\x01{_checked_priority(message, delayed=delayed)}\x02"
         count += 1
     if message.properties:
         text += _user_properties(message.properties)
@@ -289,6 +296,17 @@ def _checked_order_key(key: str) -> str:
             "leave it out (None) when any queue will do"
         )
     return key
+
+
+def _checked_priority(message: Message, *, delayed: bool) -> int:
+    priority = message.priority
+    if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
+        raise UsageError(f"a priority is an int from 0 to {PRIORITY_MAX}, not {priority!r:.100}")
+    if delayed or message.order_key is not None:
+        raise MessageIllegal(
+            "priority excludes an order key and a delay: brokers would drop the priority"
+        )
+    return priority
 
 
 def _join_keys(keys: Sequence[str]) -> str:

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from roquet.model import properties as names
+from roquet.rules.message_type import message_type
 
 NUMBER_LENGTH_MAX: Final = 18
 """Digits of a number in a message's properties, which anybody may have written; 64 bits hold it."""
-
-_DELAYED: Final = (names.DELAY, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC, names.TIMER_DELIVER_MS)
 
 
 class MessageRequest(NamedTuple):
@@ -67,17 +66,8 @@ def sent_attributes(properties: Mapping[str, str], body_size: int) -> dict[str, 
     attributes = property_attributes(properties)
     attributes["messaging.message.id"] = properties.get(names.UNIQUE_KEY, "")
     attributes["messaging.message.body.size"] = body_size
-    attributes["messaging.rocketmq.message.type"] = message_type(properties)
+    attributes["messaging.rocketmq.message.type"] = message_type(properties).name.lower()
     return attributes
-
-
-def message_type(properties: Mapping[str, str]) -> str:
-    """The type of a sent message: `transaction`, `delay`, `fifo` or `normal`."""
-    if names.TRANSACTION_PREPARED in properties:
-        return "transaction"
-    if any(name in properties for name in _DELAYED):
-        return "delay"
-    return "fifo" if names.SHARDING_KEY in properties else "normal"
 
 
 def property_attributes(properties: Mapping[str, str]) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from roquet.client.spans.message_attributes import message_type
 from roquet.model import properties as names
 from roquet.model.results import SendReceipt
+from roquet.rules.message_type import MessageType, message_type
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.trace_text import SendTrace, Trace, TraceMessageType
 
@@ -18,7 +18,10 @@ BATCH_SIZE_MAX: Final = 128_000
 KEYS_SIZE_MAX: Final = 16_000
 """Characters of the keys of one trace message, below the limit of all properties."""
 
-_KINDS: Final = {"transaction": TraceMessageType.HALF, "delay": TraceMessageType.DELAYED}
+_KINDS: Final = {
+    MessageType.TRANSACTION: TraceMessageType.HALF,
+    MessageType.DELAY: TraceMessageType.DELAYED,
+}
 
 
 class TracedItem(NamedTuple):

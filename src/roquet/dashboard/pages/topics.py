@@ -72,7 +72,7 @@ def _queues(topic: str, info: GroupInfo | None) -> Iterator[GroupQueueInfo]:
     return (queue for queue in (info.queues if info else ()) if queue.topic == topic)
 
 
-MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
+MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY")
 
 
 class TopicRow(msgspec.Struct, frozen=True, kw_only=True):

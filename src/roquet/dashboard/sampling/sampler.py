@@ -37,7 +37,7 @@ class TopicSample(msgspec.Struct, frozen=True, kw_only=True):
     read_queues: int
     write_queues: int
     message_type: str
-    """NORMAL, FIFO, DELAY, TRANSACTION or another one that the topic was made with."""
+    """NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY or another one that the topic was made with."""
     messages: int | None
     """Messages that are stored; None when no broker tells."""
     end: int | None

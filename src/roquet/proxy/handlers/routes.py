@@ -7,7 +7,7 @@ from roquet.proxy.caller import Caller
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
-from roquet.rules.proxy.message_type import accepted_types
+from roquet.rules.message_type import ALL_TYPES, MessageType, accepted_types
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.rules.proxy.validation import check_group, check_topic
 
@@ -25,9 +25,14 @@ class RoutesHandler:
     ) -> service.QueryRouteResponse:
         """The queues of a topic, readable ones before writable ones before those that are both."""
         topic = check_topic(request.topic.name)
-        readable = set(await self._cluster.readable(topic))
-        writable = set(await self._cluster.writable(topic))
-        kinds = [kind.name for kind in accepted_types(await self._cluster.topic_type(topic))]
+        if await self._cluster.creation.is_wanted(topic):
+            readable = writable = set(await self._cluster.creation.queues(topic))
+            types: Sequence[MessageType] = ALL_TYPES
+        else:
+            readable = set(await self._cluster.readable(topic))
+            writable = set(await self._cluster.writable(topic))
+            types = accepted_types(await self._cluster.topic_type(topic))
+        kinds = [kind.name for kind in types]
         parts = (
             (readable - writable, pb.READ),
             (writable - readable, pb.WRITE),

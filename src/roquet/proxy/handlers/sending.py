@@ -15,8 +15,8 @@ from roquet.proxy.messages import prepare, to_properties
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.transaction_id import TransactionId
+from roquet.rules.message_type import MessageType, message_type, type_fault
 from roquet.rules.proxy import validation
-from roquet.rules.proxy.message_type import MessageType, check_type, message_type
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.wire.calls.timer import Recall
 from roquet.wire.receipt_handle import decode_recall_handle
@@ -67,6 +67,7 @@ class SendingHandler:
         now_ms = self._clock.now_ms()
         properties = to_properties(message, topic, caller, now_ms)
         kind = message_type(properties)
+        await self._cluster.creation.create(topic, kind)
         await self._cluster.check_writable(topic)
         await self._check_type(kind, topic)
         is_half = kind is MessageType.TRANSACTION
@@ -78,7 +79,9 @@ class SendingHandler:
         """Raise ProxyRefusal for an unknown topic, or one that does not take such messages."""
         await self._cluster.find_route(topic)
         if self._config.check_message_types:
-            check_type(kind, topic, await self._cluster.topic_type(topic))
+            fault = type_fault(kind, topic, await self._cluster.topic_type(topic))
+            if fault is not None:
+                raise ProxyRefusal(StatusCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, fault)
 
     async def _store(
         self, message: PreparedMessage, is_half: bool, deadline_ms: int

@@ -81,7 +81,9 @@ class SettlingHandler:
         key = ReceiptKey(caller.client_id, group, request.receipt_handle)
         async with self._renewals.settle(key) as receipt:
             # Brokers take no time of 0 ms.
-            changed = await self._deliveries.change(receipt, topic, group, max(invisible_ms, 1))
+            changed = await self._deliveries.change(
+                receipt, topic, group, max(invisible_ms, 1), suspend=request.suspend
+            )
         return service.ChangeInvisibleDurationResponse(receipt_handle=changed.text())
 
     async def forward(

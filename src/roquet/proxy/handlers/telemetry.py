@@ -108,6 +108,7 @@ class TelemetryHandler:
             raise ProxyRefusal(StatusCode.BAD_REQUEST, text) from None
 
     async def _take(self, settings: pb.Settings, caller: Caller, commands: Commands) -> pb.Settings:
+        validation.check_client_properties(settings.client_properties)
         match settings.WhichOneof("pub_sub"):
             case "publishing":
                 merged = await self._producer(settings)

@@ -30,6 +30,8 @@ class OrderedPopLock(msgspec.Struct, kw_only=True):
     acked: int = 0
     """Bit n: the n-th message is acknowledged."""
     attempt: str | None = None
+    suspended: set[int] = set()
+    """Offsets whose next delivery does not count."""
 
     def is_acked(self, index: int) -> bool:
         """Whether the n-th message is acknowledged."""
@@ -66,7 +68,9 @@ def hold(
             times = {o: n for o, n in before.times.items() if o in offsets}
         else:
             again = set(before.offsets)
-            times = {o: before.times.get(o, 0) + 1 for o in offsets if o in again}
+            counts = {o: before.times.get(o, 0) for o in offsets if o in again}
+            counted = {o: n + (o not in before.suspended) for o, n in counts.items()}
+            times = {o: n for o, n in counted.items() if n}
     return OrderedPopLock(
         pop_ms=pop_ms,
         invisible_ms=invisible_ms,
@@ -75,6 +79,12 @@ def hold(
         times=times,
         attempt=attempt,
     )
+
+
+def change_visibility(held: OrderedPopLock, offset: int, visible_ms: int, *, suspend: bool) -> None:
+    """Change when a message is visible again; `suspend`: its next delivery does not count."""
+    held.visible_ms[offset] = visible_ms
+    (held.suspended.add if suspend else held.suspended.discard)(offset)
 
 
 def acknowledge(held: OrderedPopLock | None, offset: int, pop_ms: int, progress: int) -> int | None:

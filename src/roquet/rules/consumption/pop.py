@@ -63,6 +63,8 @@ class PopCheckpoint(msgspec.Struct, gc=False):
     revive_queue_id: int
     """Queue of the revive topic that holds the checkpoint, and its offset there."""
     revive_offset: int
+    is_suspended: bool = False
+    """Whether the next delivery does not count as a try."""
 
     @property
     def key(self) -> CheckpointKey:

@@ -62,9 +62,15 @@ POLLING_MAX_MS: Final = 20_000
 BATCH_MAX: Final = 32
 """Messages of one receive."""
 
+CLIENT_PROPERTIES_MAX: Final = 32
+CLIENT_VALUE_LENGTH_MAX: Final = 256
+CLIENT_PROPERTIES_SIZE_MAX: Final = 4 * 1024
+"""Entries of what a client says of itself, characters of a value, and bytes of all in UTF-8."""
+
 LEGAL: Final = "only letters, digits, %, |, _ and - are legal"
 
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_CLIENT_KEY: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]{0,63}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -161,6 +167,13 @@ def check_message_group(message_group: str) -> str:
     return message_group
 
 
+def check_priority(priority: int) -> int:
+    """Return a priority; raises ProxyRefusal for one below 0, the lowest."""
+    if priority < 0:
+        raise ProxyRefusal(StatusCode.BAD_REQUEST, f"priority {priority}: 0 is the lowest")
+    return priority
+
+
 def check_delivery_ms(deliver_ms: int, now_ms: int) -> int:
     """Return a time of delivery, ms since the epoch; raises ProxyRefusal if too far ahead."""
     if deliver_ms > now_ms + DELAY_MAX_MS:
@@ -178,6 +191,29 @@ def check_recovery_s(recovery_s: int) -> int:
             StatusCode.BAD_REQUEST, f"a transaction may rest for {RECOVERY_MAX_S} s at most"
         )
     return recovery_s
+
+
+def check_client_properties(properties: Mapping[str, str]) -> None:
+    """Raise ProxyRefusal for what a client says of itself, if it is over a limit.
+
+    Sources: comments of `Settings` and of the code in definition.proto. Names with the reserved
+    prefix `rocketmq.` are taken: those of official clients cannot be told from an application's.
+    """
+    code = StatusCode.INVALID_CLIENT_PROPERTIES
+    if len(properties) > CLIENT_PROPERTIES_MAX:
+        text = f"{len(properties)} client properties are over the limit of {CLIENT_PROPERTIES_MAX}"
+        raise ProxyRefusal(code, text)
+    for key, value in properties.items():
+        if not _CLIENT_KEY.fullmatch(key):
+            text = "a name has 1 to 64 letters, digits, _, . and -, a letter first"
+            raise ProxyRefusal(code, f"client property {key!r:.100}: {text}")
+        if len(value) > CLIENT_VALUE_LENGTH_MAX:
+            text = f"{len(value)} characters are over the limit of {CLIENT_VALUE_LENGTH_MAX}"
+            raise ProxyRefusal(code, f"client property {key}: {text}")
+    size = sum(len(text.encode()) for pair in properties.items() for text in pair)
+    if size > CLIENT_PROPERTIES_SIZE_MAX:
+        text = f"client properties of {size} bytes are over the limit of"
+        raise ProxyRefusal(code, f"{text} {CLIENT_PROPERTIES_SIZE_MAX}")
 
 
 def check_invisible_ms(invisible_ms: int, least_ms: int = 0) -> int:

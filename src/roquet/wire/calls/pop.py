@@ -119,6 +119,8 @@ class ChangeInvisible(Call[ChangeInvisibleReply], frozen=True, kw_only=True):
     extra_info: str
     offset: Long
     invisible_time: Long
+    suspend: bool | None = None
+    """Whether the next delivery does not count as a try."""
 
 
 class NotificationReply(Reply, frozen=True, kw_only=True):

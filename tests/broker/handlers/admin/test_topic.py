@@ -163,6 +163,20 @@ async def test_a_group_that_cannot_be_is_refused(broker: LocalBroker) -> None:
 # -- many at a time ------------------------------------------------------------------------------
 
 
+async def test_attributes_of_a_group_stay_until_they_are_changed(broker: LocalBroker) -> None:
+    async def attributes_after(**attributes: str) -> dict[str, str]:
+        group = SubscriptionGroup(group_name="g", attributes=attributes)
+        await broker.ask(calls.CreateGroup(body=codec.dumps(group)))
+        return not_none(broker.tables.groups.get("g")).attributes
+
+    factor = {"priority.factor": "50"}
+    assert await attributes_after(**{"+priority.factor": "50"}) == factor
+    assert await attributes_after() == factor
+    with refuses(ResponseCode.INVALID_PARAMETER, r"priority.factor: '101' is no number from 0 to"):
+        await attributes_after(**{"+priority.factor": "101"})
+    assert await attributes_after(**{"-priority.factor": "", "mine": "x"}) == {"mine": "x"}
+
+
 async def test_many_topics_are_created_at_once(broker: LocalBroker) -> None:
     await create(broker, "old", attributes="+message.type=FIFO")
     before = broker.tables.topics.version.counter

@@ -3,9 +3,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import LocalBroker, make_pop, refuses
+from tests.broker.conftest import LocalBroker, make_pop, not_none, refuses
 
 from roquet.model.errors import CallRefused
+from roquet.model.topic import SubscriptionGroup
 from roquet.wire.calls.pop import Ack, AckBatch, BatchAck, ChangeInvisible, PopAck, encode_acks
 from roquet.wire.codes import ResponseCode
 from roquet.wire.receipt_handle import ORDER_QUEUE, ReceiptHandle, decode_receipt_handle
@@ -44,11 +45,15 @@ def acknowledge_all(broker: LocalBroker, *acks: PopAck) -> Any:
 
 
 def change(
-    broker: LocalBroker, handle: ReceiptHandle, invisible_ms: int, topic: str = "orders"
+    broker: LocalBroker,
+    handle: ReceiptHandle,
+    invisible_ms: int,
+    topic: str = "orders",
+    **fields: Any,
 ) -> Any:
     call = ChangeInvisible(
         consumer_group="g", topic=topic, queue_id=0, extra_info=handle.text(),
-        offset=handle.offset, invisible_time=invisible_ms,
+        offset=handle.offset, invisible_time=invisible_ms, **fields,
     )  # fmt: skip
     return broker.ask(call)
 
@@ -198,6 +203,32 @@ async def test_another_time_makes_another_handle(broker: LocalBroker) -> None:
 async def test_a_time_out_of_range_is_refused(broker: LocalBroker, invisible_ms: int) -> None:
     with refuses(ResponseCode.INVALID_PARAMETER):
         change(broker, popped(broker), invisible_ms)
+
+
+async def test_a_suspended_message_comes_again_without_a_try(broker: LocalBroker) -> None:
+    handle = popped(broker)
+    change(broker, handle, 5, suspend=True)
+    change(broker, replace(handle, offset=1), 5)
+    await broker.delivery.revive.step(broker.control.clock.now_ms() + 10)
+    raw = broker.log.store.read("%RETRY%g+orders", 0, 0, count_max=9).parts
+    again = [to_message(record) for part in raw for record in decode_many(part)]
+    tries = {message.body: message.reconsume_times for message in again}
+    assert tries == {b"0": 0, b"1": 1}
+
+
+async def test_a_message_suspended_at_its_last_try_is_no_dead_letter(broker: LocalBroker) -> None:
+    broker.tables.groups.put(SubscriptionGroup(group_name="g", retry_max_times=0), 1)
+    change(broker, popped(broker), 5, suspend=True)
+    await broker.delivery.revive.step(broker.control.clock.now_ms() + 10)
+    assert broker.log.store.bounds("%RETRY%g+orders", 0) == (0, 1)
+
+
+async def test_a_suspended_message_of_an_ordered_queue_blocks_it(broker: LocalBroker) -> None:
+    handle = popped(broker, order=True)
+    assert change(broker, handle, 5_000, suspend=True).code == 0
+    held = not_none(broker.tables.ordered_pops.get("g", "orders", 0))
+    assert held.suspended == {0}
+    assert broker.ask(make_pop(consumer_group="g", order=True, queue_id=0, poll_time=0)).code != 0
 
 
 async def test_ordered_messages_are_acknowledged_by_their_holder_alone(broker: LocalBroker) -> None:

@@ -228,3 +228,20 @@ class TestFailingDisk:
         with pytest.raises(StoreFailed):
             broker.make(BrokerProgress).save()
         assert not (tmp_path / "checkpoint").exists()
+
+
+async def test_a_priority_decides_on_the_queue_and_the_reply_names_it(broker: LocalBroker) -> None:
+    broker.put_topic("orders", 4, attributes={"message.type": "PRIORITY"})
+    for priority, queue_id in ((0, 0), (2, 2), (3, 3), (9, 3)):
+        reply = broker.send(queue_id=1, properties=f"_SYS_MSG_PRIORITY_\x01{priority}\x02")
+        assert (reply.code, reply.queue_id) == (0, queue_id)
+    ends = [broker.log.store.bounds("orders", queue_id)[1] for queue_id in range(4)]
+    assert ends == [1, 0, 1, 2]
+
+
+async def test_a_priority_on_a_topic_that_takes_no_more_goes_where_it_can(
+    broker: LocalBroker,
+) -> None:
+    broker.put_topic("orders", 4, write_queue_nums=0)
+    reply = broker.send(queue_id=1, properties="_SYS_MSG_PRIORITY_\x012\x02")
+    assert (reply.code, reply.queue_id) == (0, 0)

@@ -23,6 +23,7 @@ from roquet.model.errors import CallRefused, UsageError
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.router import HandlerReply, Peer
 from roquet.rules import topic_attributes
+from roquet.rules.consumption.priority import check_attribute
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin import topic as calls
 from roquet.wire.calls.admin.topic import ForbidGroup
@@ -235,18 +236,23 @@ class TopicHandler(BrokerComponent, frozen=True):
         return msgspec.structs.replace(topic, attributes=attributes)
 
     def _checked_group(self, group: SubscriptionGroup) -> SubscriptionGroup:
-        """The settings that a group gets; signed attributes change its present ones."""
+        """The settings that a group gets; attributes change its present ones.
+
+        CallRefused for an illegal name or attribute.
+        """
         if fault := names.group_fault(group.group_name):
             raise _invalid(fault)
-        if not any(key[:1] in ("+", "-") for key in group.attributes):
-            return group
         known = self.tables.groups.get(group.group_name)
         attributes = dict(known.attributes) if known else {}
         for key, value in group.attributes.items():
             if key.startswith("-"):
                 attributes.pop(key[1:], None)
-            else:
-                attributes[key.removeprefix("+")] = value
+                continue
+            attributes[name := key.removeprefix("+")] = value
+            try:
+                check_attribute(name, value)
+            except UsageError as error:
+                raise _invalid(str(error)) from error
         return msgspec.structs.replace(group, attributes=attributes)
 
 

@@ -18,7 +18,12 @@ from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import names
 from roquet.model.errors import CallRefused, FieldError
 from roquet.net.router import HandlerReply, Peer
-from roquet.rules.consumption.ordered_pop import acknowledge, blocked_until, is_free
+from roquet.rules.consumption.ordered_pop import (
+    acknowledge,
+    blocked_until,
+    change_visibility,
+    is_free,
+)
 from roquet.rules.consumption.pop import CheckpointKey, PopCheckpoint
 from roquet.wire.call import Reply
 from roquet.wire.calls.pop import (
@@ -122,6 +127,7 @@ class AckHandler(BrokerComponent, frozen=True):
             left=1,
             revive_queue_id=self.delivery.revive.next_revive_queue_id(),
             revive_offset=0,
+            is_suspended=bool(call.suspend),
         )
         self.delivery.revive.give(fresh)
         self.delivery.revive.settle(checkpoint, bit)
@@ -179,14 +185,15 @@ class AckHandler(BrokerComponent, frozen=True):
                 code=ResponseCode.NO_MESSAGE,
                 remark="the message is not held by this receipt handle",
             )
-        held.visible_ms[call.offset] = now_ms + call.invisible_time
+        visible_ms = now_ms + call.invisible_time
+        change_visibility(held, call.offset, visible_ms, suspend=bool(call.suspend))
         self.tables.ordered_pops.unsaved = True
-        if blocked_until(held, None, now_ms + call.invisible_time) is None:
+        if blocked_until(held, None, visible_ms) is None:
             # The queue may be free sooner than they expect.
             self.log.arrivals.waiters.wake(call.consumer_group, call.topic, call.queue_id)
         return ChangeInvisibleReply(
             pop_time=handle.pop_ms,
-            invisible_time=now_ms + call.invisible_time - handle.pop_ms,
+            invisible_time=visible_ms - handle.pop_ms,
             revive_qid=ORDER_QUEUE,
         )
 

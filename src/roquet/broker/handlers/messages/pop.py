@@ -18,6 +18,7 @@ from roquet.model.names import retry_topic
 from roquet.model.topic import TopicConfig
 from roquet.net.router import HandlerReply, Peer
 from roquet.rules.consumption.pop import COUNT_MAX, LATE_MS
+from roquet.rules.topic_attributes import MESSAGE_TYPE, PRIORITY
 from roquet.wire.calls.pop import (
     Notification,
     NotificationReply,
@@ -199,6 +200,7 @@ def _request(
         invisible_ms=invisible_ms,
         init_mode=init_mode,
         wanted=wanted,
+        by_priority=topic.attributes.get(MESSAGE_TYPE) == PRIORITY and call.queue_id < 0,
         order=bool(order),
         attempt=attempt or None,
         peek=peek,

@@ -3,8 +3,8 @@
 import pytest
 
 from roquet.proxy.protos import definition_pb2 as pb
-from roquet.rules.proxy.message_type import MessageType, accepted_types, check_type, message_type
-from roquet.rules.proxy.status import ProxyRefusal, StatusCode
+from roquet.rules.message_type import MessageType, accepted_types, message_type, type_fault
+from roquet.rules.proxy.status import StatusCode
 
 
 @pytest.mark.parametrize(
@@ -38,21 +38,22 @@ def test_a_topic_takes_the_type_of_its_attribute_and_normal_messages_without_one
 
 
 def test_a_message_of_another_type_is_refused_and_the_command_for_its_topic_named() -> None:
-    with pytest.raises(ProxyRefusal, match=r"takes FIFO .*message.type=NORMAL") as caught:
-        check_type(MessageType.NORMAL, "t", "FIFO")
-    assert caught.value.code is StatusCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+    assert type_fault(MessageType.NORMAL, "t", "FIFO") == (
+        "topic t takes FIFO messages, this is a NORMAL message: create a topic for it, "
+        "`roquet topic create NAME --attribute +message.type=NORMAL`"
+    )
 
 
 @pytest.mark.parametrize(
     ("topic", "kind"), [("%RETRY%g", "FIFO"), ("%DLQ%g", "FIFO"), ("t", "MIXED")]
 )
 def test_retries_dead_letters_and_mixed_topics_take_every_type(topic: str, kind: str) -> None:
-    check_type(MessageType.DELAY, topic, kind)
+    assert type_fault(MessageType.DELAY, topic, kind) is None
 
 
 def test_a_message_of_the_topics_type_is_taken() -> None:
-    check_type(MessageType.FIFO, "t", "FIFO")
-    check_type(MessageType.NORMAL, "t", None)
+    assert type_fault(MessageType.FIFO, "t", "FIFO") is None
+    assert type_fault(MessageType.NORMAL, "t", None) is None
 
 
 def test_numbers_of_types_and_statuses_are_those_of_the_protocol() -> None:

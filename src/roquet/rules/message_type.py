@@ -9,7 +9,6 @@ from typing import Final
 
 from roquet.model import properties as names
 from roquet.model.names import is_dlq, is_retry
-from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 
 MIXED: Final = "MIXED"
 """Topics of this type take messages of every type."""
@@ -38,10 +37,13 @@ _OF_MIXED: Final = (
     MessageType.TRANSACTION,
 )
 
+ALL_TYPES: Final = (*_OF_MIXED, MessageType.PRIORITY)
+"""Types of messages; LITE ones are not served."""
+
 
 def message_type(properties: Mapping[str, str]) -> MessageType:
     """Type of a message by its properties, whatever its sender calls it."""
-    if properties.get(names.TRANSACTION_PREPARED) == "true":
+    if properties.get(names.TRANSACTION_PREPARED, "").lower() == "true":
         return MessageType.TRANSACTION
     if not _DELAYING.isdisjoint(properties):
         return MessageType.DELAY
@@ -61,15 +63,14 @@ def accepted_types(topic_type: str | None) -> Sequence[MessageType]:
     return (known,)
 
 
-def check_type(kind: MessageType, topic: str, topic_type: str | None) -> None:
-    """Raise ProxyRefusal for a message of a type that its topic does not take."""
+def type_fault(kind: MessageType, topic: str, topic_type: str | None) -> str | None:
+    """Why a topic does not take messages of a type, and the command that helps; None if it does."""
     if is_retry(topic) or is_dlq(topic) or topic_type == MIXED:
-        return
+        return None
     accepted = accepted_types(topic_type)
     if kind in accepted:
-        return
-    raise ProxyRefusal(
-        StatusCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+        return None
+    return (
         f"topic {topic} takes {accepted[0].name} messages, this is a {kind.name} message: create "
-        f"a topic for it, `roquet topic create NAME --attribute +message.type={kind.name}`",
+        f"a topic for it, `roquet topic create NAME --attribute +message.type={kind.name}`"
     )
