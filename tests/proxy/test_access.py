@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.proxy.conftest import (
     TYPES,
+    Context,
     User,
     authorization,
     consumer_settings,
@@ -21,6 +22,7 @@ from roquet.model.access import AccessTables, PolicyType, UserStatus, UserType
 from roquet.proxy import access as proxy_access
 from roquet.proxy.access import ProxyAccess
 from roquet.proxy.config import ProxyConfig
+from roquet.proxy.protos import admin_pb2 as admin
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.proxy import Proxy
@@ -296,3 +298,26 @@ def named(method: str) -> Any:
             getattr(request, field).name = name
     assert "NORM" in TYPES
     return request
+
+
+async def test_operators_need_the_rights_of_their_service(running: Cluster, tmp_path: Path) -> None:
+    tables = tables_with(("Cluster:proxy.admin.route", "Get"), ("Topic:*", "Pub"))
+    path = tmp_path / "access.json"
+    path.write_bytes(encode_document(tables))
+    config = ProxyConfig(clock=this_loop().clock, access_file=path)
+    proxy = Proxy(running.namesrv_addr, config)
+    proxy.start()
+    server = proxy.admin()
+    route = admin.GetTopicRouteRequest(topic=pb.Resource(name="NORM"))
+    send = admin.AdminSendMessageRequest(topic=pb.Resource(name="NORM"), body=b"x")
+    for user, method, request, code in (
+        ("alice", "GetTopicRoute", route, pb.OK),
+        ("alice", "AdminSendMessage", send, pb.FORBIDDEN),
+        ("root", "AdminSendMessage", send, pb.OK),
+        ("dora", "GetTopicRoute", route, pb.UNAUTHORIZED),
+    ):
+        context = Context(signed(user), 3)
+        answer = await server.methods[method].unary_unary(request, context)
+        assert answer.status.code == code, (user, method)
+    await server.client.__aexit__(None, None, None)
+    await proxy.close()
