@@ -1,13 +1,8 @@
-"""The official Python client of RocketMQ 5, by commands of one line each on standard output.
+"""The official Python client of RocketMQ 5; harness/grpc_clients.py says what it is told."""
 
-grpc_client.py ADDRESS SECONDS    sends a message of each type and prints what consumers get
-"""
-
-import json
 import os
 import sys
 import time
-from datetime import UTC, datetime
 
 from rocketmq import (
     ClientConfiguration,
@@ -23,67 +18,106 @@ from rocketmq import (
     TransactionResolution,
 )
 
-BEGAN = datetime.now(UTC)
+CONFIGURATION = ClientConfiguration(sys.argv[1], Credentials())
+OPEN = {}
 
 
-def say(event, **fields):
-    line = {"event": event, "at": round((datetime.now(UTC) - BEGAN).total_seconds(), 2), **fields}
-    os.write(1, (json.dumps(line) + "\n").encode())
-
-
-def message(topic, body, **fields):
-    made = Message()
-    made.topic, made.body = topic, body.encode()
-    for name, value in fields.items():
-        setattr(made, name, value)
-    return made
+def say(*words):
+    os.write(1, ("\t".join(map(str, words)) + "\n").encode())
 
 
 class Listener(MessageListener):
-    def consume(self, received):
-        body, attempt = received.body.decode(), received.delivery_attempt
-        say("push", topic=received.topic, body=body, attempt=attempt, tag=received.tag)
-        fails = body == "fails once" and attempt == 1
-        return ConsumeResult.FAILURE if fails else ConsumeResult.SUCCESS
+    def __init__(self, group):
+        self.group = group
+
+    def consume(self, message):
+        what, number, *_ = [*message.body.decode().split(), "", ""]
+        say("handled", self.group, message.delivery_attempt, message.body.decode())
+        if what == "slow":
+            time.sleep(int(number))
+            say("finished", self.group, message.delivery_attempt, message.body.decode())
+        if what == "fails" and message.delivery_attempt <= int(number):
+            return ConsumeResult.FAILURE
+        return ConsumeResult.SUCCESS
 
 
 class Checker(TransactionChecker):
-    def check(self, received):
-        say("check", body=received.body.decode())
+    def check(self, message):
+        say("checked", message.body.decode())
         return TransactionResolution.COMMIT
 
 
-def main(address, seconds):
-    configuration = ClientConfiguration(address, Credentials())
-    for topic in ("NORM", "FIFOT", "DELAYT", "TXT"):
-        PushConsumer(
-            configuration, f"push-{topic}", Listener(), {topic: FilterExpression()}
-        ).startup()
-    simple = SimpleConsumer(configuration, "simple", {"NORM": FilterExpression("a")})
-    simple.startup()
-    time.sleep(2)
-    producer = Producer(configuration, ("NORM", "FIFOT", "DELAYT"))
-    producer.startup()
-    producer.send(message("NORM", "tagged a", tag="a", keys="k1"))
-    producer.send(message("NORM", "fails once", tag="b"))
-    for number in range(5):
-        producer.send(message("FIFOT", f"step {number}", message_group="g1"))
-    later = int(datetime.now(UTC).timestamp()) + 3
-    producer.send(message("DELAYT", "delayed", delivery_timestamp=later))
-    recalled = producer.send(message("DELAYT", "recalled", delivery_timestamp=later))
-    producer.recall_message("DELAYT", recalled.recall_handle)
-    say("sent")
-    transactional = Producer(configuration, ("TXT",), Checker())
-    transactional.startup()
-    for end in ("commit", "rollback", "nothing"):
-        transaction = transactional.begin_transaction()
-        transactional.send(message("TXT", f"tx {end}"), transaction)
-        getattr(transaction, end, lambda: None)()
-    for received in simple.receive(32, 15) or ():
-        say("simple", body=received.body.decode(), tag=received.tag)
-        simple.ack(received)
-    time.sleep(seconds)
+def started(key, make):
+    if key not in OPEN:
+        client = make()
+        client.startup()
+        OPEN[key] = client
+    return OPEN[key]
+
+
+def producer(topic):
+    return started(topic, lambda: Producer(CONFIGURATION, (topic,), Checker()))
+
+
+def message_of(topic, kind, value, body):
+    message = Message()
+    message.topic, message.body = topic, body.encode()
+    if kind == "NORMAL" and value:
+        message.tag = value
+    elif kind == "FIFO":
+        message.message_group = value
+    elif kind == "DELAY":
+        message.delivery_timestamp = int(time.time()) + int(value)
+    elif kind == "PRIORITY":
+        message.priority = int(value)
+    return message
+
+
+def send(topic, kind, value, body):
+    return [producer(topic).send(message_of(topic, kind, value, body)).recall_handle or ""]
+
+
+def transact(topic, end, body):
+    transaction = producer(topic).begin_transaction()
+    producer(topic).send(message_of(topic, "", "", body), transaction)
+    getattr(transaction, end, lambda: None)()
+
+
+def recall(topic, handle):
+    producer(topic).recall_message(topic, handle)
+
+
+def push(group, topic, tag):
+    def make():
+        return PushConsumer(
+            CONFIGURATION, group, Listener(group), {topic: FilterExpression(tag or "*")}
+        )
+
+    started((group, topic), make)
+
+
+def receive(group, topic, tag, end):
+    def make():
+        return SimpleConsumer(CONFIGURATION, group, {topic: FilterExpression(tag or "*")}, 5)
+
+    consumer = started((group, topic), make)
+    messages = consumer.receive(32, 15) or ()
+    for message in messages:
+        if end == "ack":
+            consumer.ack(message)
+        elif end == "change":
+            consumer.change_invisible_duration(message, 10)
+    return [f"{message.delivery_attempt} {message.body.decode()}" for message in messages]
+
+
+def main():
+    for line in sys.stdin:
+        what, *words = line.rstrip("\n").split("\t")
+        try:
+            say("answer", *(globals()[what](*words) or ()))
+        except Exception as error:
+            say("failed", repr(error).replace("\n", " "))
     os._exit(0)
 
 
-main(sys.argv[1], float(sys.argv[2]))
+main()

@@ -1,51 +1,85 @@
 """Official clients of RocketMQ 5 by our proxy: each type of message, as each of them sends it."""
 
 import asyncio
-import json
 from pathlib import Path
 
 import pytest
+from tests.interop.grpc_group import (
+    LISTENING,
+    add_group,
+    clients,
+    consume,
+    dead_letters,
+    installed,
+    proxied,
+)
 
-from harness import genuine
-from roquet.admin import topics
-from roquet.admin.client import AdminClient
-from roquet.admin.topics import TopicSettings
-from roquet.proxy.config import ProxyConfig
-from roquet.proxy.server import ProxyServer
-from roquet.testing.cluster import cluster
+from harness.grpc_clients import CLIENTS, GrpcClient
+from harness.java_client import until
 
 pytestmark = pytest.mark.interop
 
-CLIENT = Path(__file__).with_name("grpc_client.py")
-TYPES = {"NORM": None, "FIFOT": "FIFO", "DELAYT": "DELAY", "TXT": "TRANSACTION"}
+
+@pytest.fixture(params=CLIENTS)
+def name(request: pytest.FixtureRequest) -> str:
+    """Each of the clients that can be installed here."""
+    (found,) = installed([request.param])
+    return found
 
 
-async def test_the_python_client_sends_and_receives_messages_of_each_type(
-    grpc_python: str, tmp_path: Path
+async def test_a_client_sends_and_receives_messages_of_each_type(name: str, tmp_path: Path) -> None:
+    async with proxied() as (running, address), clients([name], address, tmp_path) as (client,):
+        groups = {
+            topic: await add_group(
+                running.namesrv_addr, f"g-{topic}", topic, consume_message_orderly=topic == "FIFOT"
+            )
+            for topic in ("NORM", "FIFOT", "DELAYT", "TXT")
+        }
+        await add_group(running.namesrv_addr, "g-simple", "NORM")
+        sent_at = asyncio.get_running_loop().time()
+        await send_each_type(client)
+        got = {
+            topic: await consume(client, group, topic, count)
+            for (topic, group), count in zip(groups.items(), (2, 5, 1, 2), strict=True)
+        }
+        # The Rust client's times are whole seconds.
+        assert asyncio.get_running_loop().time() - sent_at >= 2
+        assert sorted(got["NORM"]()) == ["plain", "tagged"]
+        assert got["FIFOT"]() == [f"step {number}" for number in range(5)]
+        assert got["DELAYT"]() == ["delayed"]
+        assert sorted(got["TXT"]()) == ["committed", "nothing"]
+        assert client.checked == ["nothing"]
+        assert await client.receive("g-simple", "NORM", tag="a") == ["tagged"]
+
+
+async def send_each_type(client: GrpcClient) -> None:
+    await client.send("NORM", "tagged", value="a")
+    await client.send("NORM", "plain")
+    for number in range(5):
+        await client.send("FIFOT", f"step {number}", "FIFO", "one")
+    if client.name in LISTENING:  # the Rust client recalls nothing
+        handle = await client.send("DELAYT", "recalled", "DELAY", "3")
+        await client.ask("recall", "DELAYT", handle)
+    await client.send("DELAYT", "delayed", "DELAY", "3")
+    for end, body in (("commit", "committed"), ("rollback", "undone"), ("nothing", "nothing")):
+        await client.ask("transact", "TXT", end, body)
+
+
+@pytest.mark.parametrize("name", LISTENING, indirect=True)
+async def test_a_push_consumer_tries_again_and_gives_up_after_the_last_try(
+    name: str, tmp_path: Path
 ) -> None:
-    async with cluster(
-        recall_message=True, transaction_timeout=1_000, transaction_check_interval=2_000
-    ) as running:
-        async with AdminClient(running.namesrv_addr) as admin:
-            for topic, kind in TYPES.items():
-                attributes = None if kind is None else f"+message.type={kind}"
-                await topics.create(admin, topic, TopicSettings(attributes=attributes))
-        config = ProxyConfig(port=0, host="127.0.0.1")
-        async with ProxyServer(running.namesrv_addr, config) as proxy:
-            command = [grpc_python, str(CLIENT), proxy.address, "15"]
-            output = await asyncio.to_thread(genuine.run, command, seconds=90, home=tmp_path)
-    events = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    pushed = [event for event in events if event["event"] == "push"]
+    async with proxied() as (running, address), clients([name], address, tmp_path) as (client,):
+        namesrv = running.namesrv_addr
+        await add_group(namesrv, "tries", "NORM", retry_max_times=1)
+        await client.push("tries", "NORM")
+        await client.send("NORM", "fails 1 time")
+        await client.send("NORM", "fails 9 times")
 
-    def bodies(topic: str) -> list[str]:
-        return [event["body"] for event in pushed if event["topic"] == topic]
+        async def is_dead() -> bool:
+            return await dead_letters(namesrv, "tries") == ["fails 9 times"]
 
-    assert sorted(bodies("NORM")) == ["fails once", "fails once", "tagged a"]
-    assert bodies("FIFOT") == [f"step {number}" for number in range(5)]
-    assert bodies("DELAYT") == ["delayed"]
-    assert sorted(bodies("TXT")) == ["tx commit", "tx nothing"]
-    assert [event["body"] for event in events if event["event"] == "check"] == ["tx nothing"]
-    assert [event["body"] for event in events if event["event"] == "simple"] == ["tagged a"]
-    sent = next(event["at"] for event in events if event["event"] == "sent")
-    delayed = next(event["at"] for event in pushed if event["topic"] == "DELAYT")
-    assert 1.5 <= delayed - sent <= 6
+        await until(is_dead)
+        assert sorted(each[1:] for each in client.handled) == [
+            (1, "fails 1 time"), (1, "fails 9 times"), (2, "fails 1 time"), (2, "fails 9 times")
+        ]  # fmt: skip
