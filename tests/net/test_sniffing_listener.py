@@ -146,7 +146,7 @@ async def test_a_refused_connection_is_logged_once_for_each_host_and_reason(
     ("pieces", "address"),
     [
         ([LINE + FRAME], b"192.0.2.7:56324"),
-        ([LINE[:9], LINE[9:-1], LINE[-1:] + FRAME[:3], FRAME[3:]], b"192.0.2.7:56324"),
+        ([LINE[:2], LINE[2:9], LINE[9:-1], LINE[-1:] + FRAME[:3], FRAME[3:]], b"192.0.2.7:56324"),
         ([BINARY + FRAME], b"192.0.2.8:7"),
         ([BINARY[:5], BINARY[5:20], BINARY[20:], FRAME], b"192.0.2.8:7"),
         ([b"PROXY UNKNOWN\r\n", FRAME], b"127.0.0.1:"),

@@ -7,14 +7,14 @@ from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 
 
 def test_a_client_says_its_id_and_may_say_the_rest() -> None:
-    caller = caller_of([("x-mq-client-id", "c"), ("other-bin", b"\x00")], "ipv4:10.0.0.7:4711", 1.5)
+    caller = caller_of({"x-mq-client-id": "c"}, "10.0.0.7:4711", 1.5)
     assert (caller.client_id, caller.language, caller.left_ms) == ("c", "", 1_500)
 
 
 @pytest.mark.parametrize("client_id", ["", "  "])
 def test_a_client_without_an_id_is_refused(client_id: str) -> None:
     with pytest.raises(ProxyRefusal) as caught:
-        caller_of([("x-mq-client-id", client_id)], "", None)
+        caller_of({"x-mq-client-id": client_id}, "", None)
     assert caught.value.code is StatusCode.CLIENT_ID_REQUIRED
 
 

@@ -101,7 +101,7 @@ async def test_a_port_that_is_taken_is_named() -> None:
         config = ProxyConfig(port=0, host="127.0.0.1")
         async with ProxyServer(running.namesrv_addr, config) as server:
             taken = ProxyConfig(port=server.port, host="127.0.0.1")
-            with pytest.raises(ConfigError, match="another program may have it"):
+            with pytest.raises(ConfigError, match="choose another one"):
                 await ProxyServer(running.namesrv_addr, taken).start()
 
 

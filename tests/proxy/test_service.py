@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from tests.proxy.conftest import Aborted, Context
 
+from roquet.proxy.admission import Admission
 from roquet.proxy.caller import Caller
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
-from roquet.proxy.service import stream, telemetry, unary
+from roquet.proxy.service import RpcMethods
 
+METHODS = RpcMethods(Admission())
 METADATA = {"x-mq-client-id": "c"}
 
 
@@ -27,7 +29,7 @@ async def test_an_answer_without_a_status_is_ok() -> None:
     async def handler(_request: Any, _caller: Caller) -> Any:
         return service.HeartbeatResponse()
 
-    method = unary("Heartbeat", handler)
+    method = METHODS.unary("Heartbeat", handler)
     answer = await method.unary_unary(service.HeartbeatRequest(), Context(METADATA, None))
     assert answer.status == pb.Status(code=pb.OK, message="OK")
 
@@ -35,24 +37,26 @@ async def test_an_answer_without_a_status_is_ok() -> None:
 async def test_a_fault_of_our_own_is_an_answer_and_a_traceback_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    method = unary("Heartbeat", broken)
+    method = METHODS.unary("Heartbeat", broken)
     answer = await method.unary_unary(service.HeartbeatRequest(), Context(METADATA, None))
     assert answer.status.code == pb.INTERNAL_SERVER_ERROR
     assert "ZeroDivisionError" in caplog.text
-    parts = stream("ReceiveMessage", broken_stream).unary_stream(None, Context(METADATA, None))
+    parts = METHODS.stream("ReceiveMessage", broken_stream).unary_stream(
+        None, Context(METADATA, None)
+    )
     codes = [part.status.code async for part in parts]
     assert codes == [pb.OK, pb.INTERNAL_SERVER_ERROR]
 
 
 async def test_a_stream_without_a_client_id_is_told_so_and_ends() -> None:
-    parts = telemetry(broken_stream).stream_stream(None, Context({}, None))
+    parts = METHODS.telemetry(broken_stream).stream_stream(None, Context({}, None))
     assert [part.status.code async for part in parts] == [pb.CLIENT_ID_REQUIRED]
 
 
 async def test_a_fault_of_our_own_ends_a_telemetry_stream_and_is_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    parts = telemetry(broken_stream).stream_stream(None, Context(METADATA, None))
+    parts = METHODS.telemetry(broken_stream).stream_stream(None, Context(METADATA, None))
     with pytest.raises(Aborted, match="ZeroDivisionError"):
         [part async for part in parts]
     assert "ZeroDivisionError" in caplog.text

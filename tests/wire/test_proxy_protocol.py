@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.errors import RemoteProtocolError
-from roquet.wire.proxy_protocol import SIGNATURE, header_size, source_address
+from roquet.wire.proxy_protocol import SIGNATURE, begins_header, header_size, source_address
 
 LINE = b"PROXY TCP4 192.0.2.7 10.0.0.1 56324 10911\r\n"
 V4 = bytes([192, 0, 2, 7, 10, 0, 0, 1]) + struct.pack(">HH", 56324, 10911)
@@ -83,3 +83,19 @@ def test_any_bytes_are_a_header_or_refused(data: bytes) -> None:
                 source_address(begun[:size])
         except RemoteProtocolError:
             continue
+
+
+@pytest.mark.parametrize(
+    ("begun", "is_one"),
+    [
+        (b"P", None),
+        (b"PR", None),
+        (b"PRO", True),
+        (b"PRI * HTTP/2.0", False),
+        (b"\r\n", True),
+        (b"\x16", False),
+        (b"\0\0\0\x10", False),
+    ],
+)
+def test_the_first_bytes_tell_whether_a_header_begins(begun: bytes, is_one: bool | None) -> None:
+    assert begins_header(begun) is is_one

@@ -27,7 +27,13 @@ from roquet.net.reloaded_tls import ReloadedTls
 from roquet.net.tls import TlsMode, refused_handshake
 from roquet.rules.access.patterns import comes_from
 from roquet.rules.bounded_cache import BoundedCache
-from roquet.wire.proxy_protocol import FIRST_BYTES, SIZE_MAX, header_size, source_address
+from roquet.wire.proxy_protocol import (
+    SIZE_MAX,
+    START_SIZE,
+    begins_header,
+    header_size,
+    source_address,
+)
 
 log = logger(__name__)
 
@@ -46,6 +52,9 @@ very many clients connect at once, which then wait in the backlog."""
 
 ACCEPT_COUNT: Final = 64
 """Connections accepted before others have their turn."""
+
+START_PAUSE_S: Final = 0.01
+"""Between two looks at a connection that has sent one byte or two."""
 
 SKIPPED_MAX: Final = 64 * 1024
 """Bytes of a refused connection that are read before it is closed."""
@@ -275,18 +284,18 @@ class SniffingListener:
 
         Raises RoquetError for a connection that is not taken.
         """
-        source, first = None, await self._peek(accepted, 1)
-        if first in FIRST_BYTES:
+        source, first = None, await self._peek_start(accepted)
+        if begins_header(first):
             if not self._is_proxy(address):
                 raise RemoteProtocolError("it sends a PROXY header, and is no trusted proxy")
             source = await self._read_proxy_header(accepted)
             if self._tls is None:
                 return source, None
-            first = await self._peek(accepted, 1)
+            first = await self._peek_start(accepted)
         tls = self._tls
         if tls is None:
             return source, None
-        if first == TLS_FIRST_BYTE:
+        if first[:1] == TLS_FIRST_BYTE:
             return source, tls.context
         if tls.mode is TlsMode.ENFORCING:
             raise ConnectFailed("it does not speak TLS, which tls_mode=enforcing asks for")
@@ -306,6 +315,14 @@ class SniffingListener:
             header += accepted.recv(end - len(header))
             if len(header) == size:
                 return source_address(header)
+
+    async def _peek_start(self, accepted: socket.socket) -> bytes:
+        """The first bytes, as many as tell whether a PROXY header begins."""
+        while True:
+            seen = await self._peek(accepted, START_SIZE)
+            if begins_header(seen) is not None:
+                return seen
+            await asyncio.sleep(START_PAUSE_S)  # a socket with some bytes is readable at once
 
     async def _peek(self, accepted: socket.socket, size: int) -> bytes:
         """The next bytes, which stay where they are. Raises ConnectionResetError at the end."""

@@ -127,6 +127,8 @@ class ServerTls(CheckedConfig, frozen=True, kw_only=True):
     """Whether clients must show a certificate of `client_ca`."""
     mode: TlsMode = TlsMode.ENFORCING
     """Which connections are taken."""
+    alpn: tuple[str, ...] = ()
+    """Protocols that handshakes offer, the best first; empty offers none."""
 
     @property
     def requires_certificates(self) -> bool:
@@ -149,6 +151,8 @@ class ServerTls(CheckedConfig, frozen=True, kw_only=True):
         context.minimum_version = TLS_1_2
         password = self.key_password.text if self.key_password else None
         _show(context, self.cert, self.key, password, "tls_cert")
+        if self.alpn:
+            context.set_alpn_protocols(self.alpn)
         if self.client_ca is not None and self.client_auth is not ClientAuth.NONE:
             _trust(context, self.client_ca, "tls_client_ca")
             is_optional = self.client_auth is ClientAuth.OPTIONAL

@@ -1,6 +1,6 @@
 """Caller: the client of one request, as its metadata and its connection show it."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import unquote
 
@@ -26,20 +26,16 @@ class Caller(msgspec.Struct, frozen=True):
     """Time until the request's deadline; None without one."""
 
 
-def caller_of(
-    metadata: Iterable[tuple[str, str | bytes]], peer: str, left_s: float | None
-) -> Caller:
+def caller_of(metadata: Mapping[str, str], address: str, left_s: float | None) -> Caller:
     """The caller of a request; raises ProxyRefusal when it does not say its client id."""
-    known = {name: value for name, value in metadata if isinstance(value, str)}
-    client_id = known.get(CLIENT_ID, "")
+    client_id = metadata.get(CLIENT_ID, "")
     if not client_id or client_id.isspace():
         raise ProxyRefusal(
             StatusCode.CLIENT_ID_REQUIRED, f"the header {CLIENT_ID} with the client's id is missing"
         )
     left_ms = None if left_s is None else max(int(left_s * 1_000), 0)
-    return Caller(
-        client_id, known.get(LANGUAGE, ""), known.get(VERSION, ""), address_of(peer), left_ms
-    )
+    language, version = metadata.get(LANGUAGE, ""), metadata.get(VERSION, "")
+    return Caller(client_id, language, version, address, left_ms)
 
 
 def address_of(peer: str) -> str:

@@ -9,6 +9,7 @@ from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
 from roquet.client.sending.delivery import MessageDelivery
 from roquet.model.errors import CallRefused, RoquetError
+from roquet.model.properties import REAL_TOPIC
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData
 from roquet.model.subscription import HeartbeatData, ProducerData
@@ -19,8 +20,10 @@ from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.rules.topic_attributes import MESSAGE_TYPE
 from roquet.wire.call import Call, R, Reply
 from roquet.wire.calls.admin.topic import GetGroup, GetTopic
+from roquet.wire.calls.query import ViewMessage
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
+from roquet.wire.records.record import decode, to_message
 
 MARGIN_MS: Final = 2_000
 """Time that a broker has for its answer beyond the wait for messages."""
@@ -106,6 +109,8 @@ class ProxiedCluster:
             timeout_ms=config.call_timeout_ms,
             compress_from=NEVER,
             instance="roquet-proxy",
+            access_key=config.access_key,
+            secret_key=config.secret_key,
         )
         self.session = Session(namesrv, producing)
         self.delivery = MessageDelivery(self.session, producing, "roquet-proxy")
@@ -115,6 +120,7 @@ class ProxiedCluster:
         self._topics = SettingsCache(self.session, TopicConfig, config.clock)
         self._groups = SettingsCache(self.session, SubscriptionGroup, config.clock)
         self.checks_types = config.check_message_types
+        self._checks_access = config.checks_access
         self.transactional: set[str] = set()
         """Topics of which brokers may ask this proxy about transactions."""
 
@@ -132,6 +138,19 @@ class ProxiedCluster:
         if not self.session.routes.addresses(broker):
             raise ProxyRefusal(StatusCode.BAD_REQUEST, f"no broker {broker!r:.100} is known")
         return await self.session.call(broker, call, timeout_ms)
+
+    async def check_stored(self, broker: str, position: int, topic: str) -> None:
+        """With access control, check that a client names the topic of the message it means.
+
+        Positions come from clients, and brokers do as the proxy's own user asks. Raises
+        ProxyRefusal for a message of another topic, RoquetError where there is none.
+        """
+        if not self._checks_access:
+            return
+        reply = await self.call(broker, ViewMessage(offset=position))
+        stored = to_message(decode(reply.body), decompress=False)
+        if topic not in (stored.topic, stored.properties.get(REAL_TOPIC)):
+            raise ProxyRefusal(StatusCode.FORBIDDEN, f"the message is none of topic {topic}")
 
     async def call_held(self, broker: str, call: Call[R], wait_ms: int) -> R:
         """Call a broker's master with a request that it may hold so long for messages."""
@@ -155,6 +174,21 @@ class ProxiedCluster:
         """The queues of a topic to write to; raises ProxyRefusal for an unknown topic."""
         await self.find_route(topic)
         return self.session.routes.writable(topic) or ()
+
+    async def check_writable(self, topic: str) -> None:
+        """Raise ProxyRefusal for an unknown topic, or one whose masters let nobody write.
+
+        A topic without a queue because a master is away is not refused: another one may follow.
+        """
+        await self.find_route(topic)
+        routes = self.session.routes
+        if routes.writable(topic):
+            return
+        await routes.refresh(topic)
+        has_masters = all(broker.leader is not None for broker in routes.brokers_of(topic))
+        if has_masters and not routes.writable(topic):
+            text = f"topic {topic} has no queue that may be written to: see its permission"
+            raise ProxyRefusal(StatusCode.FORBIDDEN, text)
 
     def sender(self, *, transactional: bool) -> MessageDelivery:
         """Sends messages; a half message once, since a second one would be asked about as well."""

@@ -1,7 +1,13 @@
 """Proxy: the parts of a proxy and what it serves, without the server that takes the requests."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
+from roquet.access.access_users import RELOAD_MS, AccessUsers
+from roquet.net.clock import every
+from roquet.proxy.access import ProxyAccess
+from roquet.proxy.admission import Admission
+from roquet.proxy.broker_users import BrokerUsers
 from roquet.proxy.clients import ClientTable
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.config import ProxyConfig
@@ -13,7 +19,7 @@ from roquet.proxy.handlers.settling import SettlingHandler
 from roquet.proxy.handlers.telemetry import TelemetryHandler
 from roquet.proxy.handlers.transactions import TransactionsHandler
 from roquet.proxy.receipts import Deliveries, ReceiptRenewals
-from roquet.proxy.service import Handler, RpcMethod, stream, telemetry, unary
+from roquet.proxy.service import Handler, RpcMethod, RpcMethods
 from roquet.rules.proxy.renewal import SCAN_PERIOD_MS
 
 
@@ -47,18 +53,32 @@ class Proxy:
             "Heartbeat": telemetry_handler.heartbeat,
             "NotifyClientTermination": telemetry_handler.terminate,
         }
+        self._file_users = AccessUsers(config.access_file) if config.access_file else None
+        self._broker_users = BrokerUsers(cluster.session) if config.broker_users else None
+        self.admission = Admission(self._access())
+        made = RpcMethods(self.admission)
         self.methods: Mapping[str, RpcMethod] = {
-            **{name: unary(name, handler) for name, handler in unaries.items()},
-            "ReceiveMessage": stream("ReceiveMessage", receiving.receive),
-            "PullMessage": stream("PullMessage", offsets.pull),
-            "Telemetry": telemetry(telemetry_handler.telemetry),
+            **{name: made.unary(name, handler) for name, handler in unaries.items()},
+            "ReceiveMessage": made.stream("ReceiveMessage", receiving.receive),
+            "PullMessage": made.stream("PullMessage", offsets.pull),
+            "Telemetry": made.telemetry(telemetry_handler.telemetry),
         }
         """Methods of the service by their names."""
+
+    def _access(self) -> ProxyAccess | None:
+        if (users := self._file_users) is not None:
+            return ProxyAccess(lambda: users.tables)
+        return ProxyAccess(self._broker_users.tables) if self._broker_users is not None else None
 
     def start(self) -> None:
         """Open for requests; the cluster need not be reachable yet."""
         self._cluster.start()
         background = self._cluster.session.background
+        if (users := self._broker_users) is not None:
+            background.supervise(users.serve, "users of the brokers", self._clock)
+        if (file := self._file_users) is not None:
+            reload = partial(every, RELOAD_MS, file.reload, self._clock)
+            background.supervise(reload, "users of the file", self._clock)
         background.supervise(self._watch, "clients and receipts", self._clock)
 
     async def _watch(self) -> None:

@@ -11,8 +11,9 @@ import grpc
 
 from roquet.log_records import logger
 from roquet.model.errors import RoquetError
+from roquet.proxy.admission import Admission, Context
 from roquet.proxy.answers import OK, code_of, status_of
-from roquet.proxy.caller import Caller, caller_of
+from roquet.proxy.caller import Caller
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as messages
 from roquet.rules.proxy.status import StatusCode
@@ -21,90 +22,109 @@ log = logger(__name__)
 
 NAME: Final = "apache.rocketmq.v2.MessagingService"
 
+TELEMETRY: Final = "Telemetry"
+"""The method whose requests are a stream."""
+
+STREAM_STATUSES: Final = (
+    StatusCode.UNAUTHORIZED,
+    StatusCode.FORBIDDEN,
+    StatusCode.CLIENT_ID_REQUIRED,
+)
+"""Codes with which Telemetry ends in good order, as at Apache's proxy: by no error of gRPC's."""
+
 Handler = Callable[[Any, Caller], Awaitable[Any]]
 StreamHandler = Callable[[Any, Caller], AsyncGenerator[Any, None]]
-Context: TypeAlias = Any  # grpc.aio's, which has no types
 RpcMethod: TypeAlias = Any
 """A method in gRPC's form."""
 
 
-def unary(name: str, handler: Handler) -> RpcMethod:
-    """A handler that gives one answer, in the form of gRPC."""
-    request, response = _types(name)
+class RpcMethods:
+    """Makes methods in gRPC's form from handlers, behind an admission."""
 
-    async def answer(message: Any, context: Context) -> Any:
-        try:
-            found = await handler(message, _caller(context))
-        except RoquetError as error:
-            return response(status=status_of(error))
-        except Exception as error:
-            log.exception("%s failed", name)
-            return response(status=_fault(error))
-        if not found.HasField("status"):
-            found.status.CopyFrom(OK)
-        return found
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
 
-    return grpc.unary_unary_rpc_method_handler(
-        answer,
-        request_deserializer=request.FromString,
-        response_serializer=response.SerializeToString,
-    )
+    def unary(self, name: str, handler: Handler) -> RpcMethod:
+        """A handler that gives one answer, in the form of gRPC."""
+        request, response = _types(name)
+        admit = self._admission.admit
+
+        async def answer(message: Any, context: Context) -> Any:
+            try:
+                found = await handler(message, admit(context, name, message))
+            except RoquetError as error:
+                return response(status=status_of(error))
+            except Exception as error:
+                log.exception("%s failed", name)
+                return response(status=_fault(error))
+            if not found.HasField("status"):
+                found.status.CopyFrom(OK)
+            return found
+
+        return grpc.unary_unary_rpc_method_handler(
+            answer,
+            request_deserializer=request.FromString,
+            response_serializer=response.SerializeToString,
+        )
+
+    def stream(self, name: str, handler: StreamHandler) -> RpcMethod:
+        """A handler whose answer is a stream of parts, one of them a status."""
+        request, response = _types(name)
+        admit = self._admission.admit
+
+        async def answer(message: Any, context: Context) -> AsyncIterator[Any]:
+            try:
+                async with aclosing(handler(message, admit(context, name, message))) as parts:
+                    async for part in parts:
+                        yield part
+            except RoquetError as error:
+                yield response(status=status_of(error))
+            except Exception as error:
+                log.exception("%s failed", name)
+                yield response(status=_fault(error))
+
+        return grpc.unary_stream_rpc_method_handler(
+            answer,
+            request_deserializer=request.FromString,
+            response_serializer=response.SerializeToString,
+        )
+
+    def telemetry(self, handler: StreamHandler) -> RpcMethod:
+        """Telemetry, which ends with an error of gRPC's when settings are refused."""
+        command, admit = messages.TelemetryCommand, self._admission.admit
+
+        async def admitted(requests: Any, context: Context) -> AsyncIterator[Any]:
+            async for request in requests:
+                admit(context, TELEMETRY, request)
+                yield request
+
+        async def answer(requests: Any, context: Context) -> AsyncIterator[Any]:
+            try:
+                caller = admit(context, TELEMETRY)
+                async with aclosing(handler(admitted(requests, context), caller)) as parts:
+                    async for part in parts:
+                        yield part
+            except RoquetError as error:
+                if code_of(error) in STREAM_STATUSES:
+                    yield command(status=status_of(error))
+                else:
+                    await context.abort(*_settings_refusal(error))
+            except Exception as error:
+                log.exception("Telemetry failed")
+                await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+
+        return grpc.stream_stream_rpc_method_handler(
+            answer,
+            request_deserializer=command.FromString,
+            response_serializer=command.SerializeToString,
+        )
 
 
-def stream(name: str, handler: StreamHandler) -> RpcMethod:
-    """A handler whose answer is a stream of parts, one of them a status, in the form of gRPC."""
-    request, response = _types(name)
-
-    async def answer(message: Any, context: Context) -> AsyncIterator[Any]:
-        try:
-            async with aclosing(handler(message, _caller(context))) as parts:
-                async for part in parts:
-                    yield part
-        except RoquetError as error:
-            yield response(status=status_of(error))
-        except Exception as error:
-            log.exception("%s failed", name)
-            yield response(status=_fault(error))
-
-    return grpc.unary_stream_rpc_method_handler(
-        answer,
-        request_deserializer=request.FromString,
-        response_serializer=response.SerializeToString,
-    )
-
-
-def telemetry(handler: StreamHandler) -> RpcMethod:
-    """Telemetry in the form of gRPC: it ends with an error of gRPC's when settings are refused."""
-    command = messages.TelemetryCommand
-
-    async def answer(requests: Any, context: Context) -> AsyncIterator[Any]:
-        try:
-            caller = _caller(context)
-        except RoquetError as error:
-            yield command(status=status_of(error))
-            return
-        try:
-            async with aclosing(handler(requests, caller)) as parts:
-                async for part in parts:
-                    yield part
-        except RoquetError as error:
-            code = code_of(error)
-            is_clients = code < StatusCode.INTERNAL_SERVER_ERROR
-            kind = grpc.StatusCode.INVALID_ARGUMENT if is_clients else grpc.StatusCode.INTERNAL
-            await context.abort(kind, f"the settings are refused: {error} ({code.name})")
-        except Exception as error:
-            log.exception("Telemetry failed")
-            await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
-
-    return grpc.stream_stream_rpc_method_handler(
-        answer,
-        request_deserializer=command.FromString,
-        response_serializer=command.SerializeToString,
-    )
-
-
-def _caller(context: Context) -> Caller:
-    return caller_of(context.invocation_metadata() or (), context.peer(), context.time_remaining())
+def _settings_refusal(error: RoquetError) -> tuple[grpc.StatusCode, str]:
+    code = code_of(error)
+    is_clients = code < StatusCode.INTERNAL_SERVER_ERROR
+    kind = grpc.StatusCode.INVALID_ARGUMENT if is_clients else grpc.StatusCode.INTERNAL
+    return kind, f"the settings are refused: {error} ({code.name})"
 
 
 def _types(name: str) -> tuple[Any, Any]:

@@ -22,8 +22,10 @@ SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"
 PREFIX: Final = b"PROXY "
 """First bytes of version 1."""
 
-FIRST_BYTES: Final = frozenset({PREFIX[:1], SIGNATURE[:1]})
-"""First bytes of headers: neither TLS nor a frame of an accepted size begins with one."""
+STARTS: Final = (PREFIX[:3], SIGNATURE[:1])
+"""How headers begin: TLS, HTTP/2 (`PRI`) and frames of an accepted size begin otherwise."""
+
+START_SIZE: Final = max(map(len, STARTS))
 
 LINE_SIZE_MAX: Final = 107
 """Longest header of version 1, with its line end."""
@@ -37,6 +39,13 @@ _ADDRESSES: Final = {0x11: Struct(">4s4sHH"), 0x21: Struct(">16s16sHH")}
 
 _LOCAL: Final = 0x20
 _PROXIED: Final = 0x21
+
+
+def begins_header(begun: bytes) -> bool | None:
+    """Whether a header begins with these bytes; None while they are too few to tell."""
+    if begun.startswith(STARTS):
+        return True
+    return None if any(start.startswith(begun) for start in STARTS) else False
 
 
 def header_size(begun: bytes) -> int | None:

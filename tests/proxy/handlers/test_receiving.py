@@ -11,8 +11,9 @@ from tests.proxy.conftest import (
     receive_request,
 )
 
-from roquet.admin import groups
+from roquet.admin import groups, topics
 from roquet.admin.client import AdminClient
+from roquet.admin.topics import TopicSettings
 from roquet.client import ClientConfig, Message, Producer, ProducerConfig
 from roquet.proxy.config import ProxyConfig
 from roquet.proxy.protos import definition_pb2 as pb
@@ -222,3 +223,24 @@ async def test_a_proxy_that_stops_releases_first_what_a_broken_stream_did_not_ca
         await stopping.close()
         await asyncio.sleep(3)
         assert [message.body for message in await other.receive()] == [b"x"]
+
+
+async def test_a_receive_that_names_no_known_broker_takes_them_in_turns(
+    running: Cluster, proxy: Proxy
+) -> None:
+    clock = this_loop().clock
+    await running.add_broker()
+    async with AdminClient(running.namesrv_addr, ClientConfig(clock=clock)) as admin:
+        await topics.create(admin, "WIDE", TopicSettings(read_queues=1, write_queues=1))
+        await groups.create(admin, "g", {})
+    user, found = User(proxy), []
+    for _ in range(2):
+        await user.send("WIDE")
+    async with user.telemetry(consumer_settings(topic="WIDE")):
+        for _ in range(4):
+            request = receive_request("g", "WIDE", count=1)
+            request.message_queue.broker.name = "unknown"
+            request.long_polling_timeout.FromMilliseconds(5_000)
+            parts = await user.call("ReceiveMessage", request, 30)
+            found += [part.message.body for part in parts if part.HasField("message")]
+    assert found == [b"x", b"x"]

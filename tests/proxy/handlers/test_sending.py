@@ -5,6 +5,10 @@ from typing import Any
 import pytest
 from tests.proxy.conftest import User, consumer_settings, message_of, stored
 
+from roquet.admin import topics
+from roquet.admin.client import AdminClient
+from roquet.admin.topics import TopicSettings
+from roquet.client import ClientConfig
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.proxy import Proxy
@@ -98,3 +102,18 @@ async def test_a_delivery_time_before_the_epoch_is_over(proxy: Proxy) -> None:
 async def test_separators_of_properties_are_refused(proxy: Proxy, fields: dict[str, Any]) -> None:
     answer = await User(proxy).send("NORM", **fields)
     assert answer.status.code in (pb.ILLEGAL_MESSAGE_ID, pb.BAD_REQUEST)
+
+
+async def test_a_topic_that_nobody_may_write_to_refuses_at_once_and_says_so(
+    running: Cluster, proxy: Proxy
+) -> None:
+    user, clock = User(proxy), this_loop().clock
+    async with AdminClient(running.namesrv_addr, ClientConfig(clock=clock)) as admin:
+        await topics.update(admin, "NORM", TopicSettings(permission=4))
+        begun_ms = clock.now_ms()
+        answer = await user.send("NORM")
+        assert answer.status.code == pb.FORBIDDEN
+        assert "topic NORM has no queue that may be written to" in answer.status.message
+        assert clock.now_ms() - begun_ms < 100
+        await topics.update(admin, "NORM", TopicSettings(permission=6))
+    assert (await user.send("NORM")).status.code == pb.OK

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from itertools import count
 
 import msgspec
 
@@ -50,6 +51,7 @@ class ReceivingHandler:
         "_releases",
         "_renewals",
         "_settling",
+        "_turns",
     )
 
     def __init__(
@@ -67,6 +69,7 @@ class ReceivingHandler:
         self._config = config
         self._clock = config.clock
         self._releases: set[asyncio.Task[None]] = set()
+        self._turns = count()
 
     async def receive(
         self, request: service.ReceiveMessageRequest, caller: Caller
@@ -174,11 +177,11 @@ class ReceivingHandler:
             await asyncio.wait(self._releases, timeout=CLOSE_S)
 
     async def _broker(self, topic: str, name: str) -> str:
-        """The broker that a request names, or any of the topic's when that one is not known."""
-        brokers = {queue.broker_name for queue in await self._cluster.readable(topic)}
+        """The broker that a request names; the topic's in turns when that one is not known."""
+        brokers = sorted({queue.broker_name for queue in await self._cluster.readable(topic)})
         if not brokers:
             raise ProxyRefusal(StatusCode.FORBIDDEN, f"topic {topic} has no queue that may be read")
-        return name if name in brokers else min(brokers)
+        return name if name in brokers else brokers[next(self._turns) % len(brokers)]
 
     async def _leave_out(
         self,

@@ -67,6 +67,7 @@ class SendingHandler:
         now_ms = self._clock.now_ms()
         properties = to_properties(message, topic, caller, now_ms)
         kind = message_type(properties)
+        await self._cluster.check_writable(topic)
         await self._check_type(kind, topic)
         is_half = kind is MessageType.TRANSACTION
         if is_half:

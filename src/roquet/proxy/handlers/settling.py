@@ -17,6 +17,7 @@ from roquet.rules.proxy import renewal
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.rules.proxy.validation import check_group, check_invisible_ms, check_topic
 from roquet.wire.calls.send import SendBack
+from roquet.wire.receipt_handle import stored_topic
 
 log = logger(__name__)
 
@@ -94,6 +95,9 @@ class SettlingHandler:
             if receipt.position < 0:
                 text = "the receipt handle does not say where the message is stored"
                 raise ProxyRefusal(StatusCode.INVALID_RECEIPT_HANDLE, text)
+            handle = receipt.handle
+            stored = stored_topic(topic, group, handle.retry)
+            await self._cluster.check_stored(handle.broker, receipt.position, stored)
             await self._move_to_dead_letters(receipt, request.message_id, topic, group)
         return service.ForwardMessageToDeadLetterQueueResponse()
 

@@ -43,6 +43,7 @@ class TransactionsHandler:
         if (resolution := ENDS.get(request.resolution)) is None:
             return service.EndTransactionResponse()  # Apache's broker would give no answer
         await self._cluster.find_route(topic)
+        await self._cluster.check_stored(half.broker, half.position, topic)
         call = EndTransaction(
             topic=topic,
             producer_group=topic,
