@@ -18,8 +18,8 @@ COMMON = {"cluster", "node_id", "node_type", "otel_scope_name"}
 
 OURS = {metric.name: metric for metric in ROCKETMQ_METRICS}
 
-ABSENT = {"rocketmq_pop_revive_retry_messages_total"}
-"""Counters without an event when the page was taken, by the names of Apache's documents."""
+ABSENT = {"rocketmq_pop_revive_retry_messages_total", "rocketmq_proxy_up"}
+"""A counter without an event when the page was taken, and a metric of proxies."""
 
 OPTIONAL = {"is_retry"}
 """Labels that some series of Apache's page lack."""

@@ -42,6 +42,26 @@ async def test_many_callers_share_one_connection(router: Router) -> None:
         assert await pool.get(ADDRESS) is made[0]
 
 
+async def test_a_server_of_this_process_is_called_without_a_socket(
+    router: Router, kept: list[str]
+) -> None:
+    this_loop().network.delay(20, 20)
+    clock, large = this_loop().clock, "v" * 300_000
+    async with new_server(router) as server, new_pool() as pool:
+        pool.local = {"10.9.9.9:1": server}
+        begun_ms = clock.monotonic_ms()
+        assert (await pool.call("10.9.9.9:1", ECHO)).value == "k"
+        for _ in range(5):
+            await pool.call("10.9.9.9:1", PutKV(namespace="n", key="k", value=large))
+        assert clock.monotonic_ms() == begun_ms
+        assert kept == [large] * 5
+        (peer,) = server.peers
+        assert peer.address == "127.0.0.1:0"
+        await server.stop()
+        with pytest.raises(ConnectFailed):
+            await pool.call("10.9.9.9:1", ECHO)
+
+
 async def test_a_caller_that_leaves_does_not_take_the_connection_along(router: Router) -> None:
     this_loop().network.delay(20, 20)
     async with new_server(router), new_pool() as pool:

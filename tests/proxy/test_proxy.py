@@ -5,6 +5,9 @@ import asyncio
 from tests.proxy.conftest import User, consumer_settings
 
 from roquet.client import ConsumerConfig, PopConsumer
+from roquet.metrics.text_format import MetricsPage
+from roquet.proxy.config import ProxyConfig
+from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos.pool import POOL
 from roquet.proxy.proxy import Proxy
 from roquet.testing.clock import this_loop
@@ -14,6 +17,64 @@ from roquet.testing.cluster import Cluster
 async def test_the_methods_are_some_of_the_services(proxy: Proxy) -> None:
     known = POOL.FindServiceByName("apache.rocketmq.v2.MessagingService").methods_by_name
     assert proxy.methods.keys() <= set(known)
+
+
+async def test_a_page_of_metrics_says_what_the_proxy_does(proxy: Proxy) -> None:
+    user, page = User(proxy), MetricsPage({})
+    async with user.telemetry(consumer_settings()):
+        await user.receive(timeout_s=6)
+        await user.send("NORM", b"x")
+        assert len(await user.receive(auto_renew=True)) == 1
+        proxy.add_to(page)
+    text = b"".join(page.chunks()).decode()
+    for line in (
+        'rocketmq_proxy_up{proxy_mode="cluster"} 1.0',
+        "roquet_proxy_clients 1.0",
+        "roquet_proxy_streams 1.0",
+        "roquet_proxy_receipts 1.0",
+        'roquet_rpc_seconds_count{code="OK",method="ReceiveMessage"} 1',
+        'roquet_rpc_seconds_count{code="MESSAGE_NOT_FOUND",method="ReceiveMessage"} 1',
+        'roquet_rpc_seconds_count{code="OK",method="SendMessage"} 1',
+    ):
+        assert f"{line}\n" in text
+
+
+async def test_a_proxy_is_ready_while_its_cluster_has_a_broker(
+    running: Cluster, proxy: Proxy
+) -> None:
+    clock = this_loop().clock
+    assert proxy.unready == "the name servers were not asked yet"
+    await clock.sleep(100)
+    assert proxy.unready == ""
+    await running.stop_broker(0)
+    await clock.sleep(6_000)
+    assert proxy.unready == "the name servers know of no broker"
+    proxy.drain()
+    await clock.sleep(6_000)
+    assert proxy.unready == "the proxy stops"
+
+
+async def test_a_proxy_without_a_name_server_says_so() -> None:
+    lonely = Proxy("127.0.0.1:9", ProxyConfig(clock=this_loop().clock))
+    lonely.start()
+    await this_loop().clock.sleep(100)
+    assert "no name server answered at 127.0.0.1:9" in lonely.unready
+    await lonely.close()
+
+
+async def test_no_socket_is_between_the_proxy_and_a_broker_of_its_process(
+    running: Cluster,
+) -> None:
+    broker, clock = running.brokers[0], this_loop().clock
+    inside = Proxy(running.namesrv_addr, ProxyConfig(clock=clock))
+    inside.start({broker.address: broker.server})
+    await User(inside).send("NORM", b"first")
+    this_loop().network.delay(1_000, 1_000)
+    begun_ms = clock.now_ms()
+    assert (await User(inside).send("NORM", b"x")).status.code == pb.OK
+    assert clock.now_ms() == begun_ms
+    this_loop().network.delay(0, 0)
+    await inside.close()
 
 
 async def test_members_of_both_protocols_handle_each_message_once(

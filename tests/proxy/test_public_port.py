@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
+from roquet.metrics.text_format import MetricsPage
 from roquet.model.errors import ConfigError
 from roquet.net.tls import ServerTls, TlsMode
 from roquet.proxy import public_port
@@ -107,7 +108,11 @@ async def test_one_port_takes_tls_and_plain_connections_and_tells_whose_they_are
     async with serving(tmp_path / "p") as served:
         for channel in (plain, secured(tmp_path / "p")):
             assert (await served.ask(channel(served.port))).startswith("127.0.0.1:")
-        assert (served.public.counts["plain"], served.public.counts["tls"]) == (1, 1)
+        page = MetricsPage({})
+        served.public.add_openings(page)
+        text = b"".join(page.chunks()).decode()
+        assert 'kind="plain"} 1.0' in text
+        assert 'kind="tls"} 1.0' in text
 
 
 @pytest.mark.parametrize("header", [SOURCE_V1, SOURCE_V2])

@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 from tests.proxy.conftest import Aborted, Context
 
+from roquet.net.clock import SYSTEM_CLOCK
 from roquet.proxy.admission import Admission
 from roquet.proxy.caller import Caller
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
+from roquet.proxy.rpc_meter import RpcMeter
 from roquet.proxy.service import RpcMethods
 
-METHODS = RpcMethods(Admission())
+METHODS = RpcMethods(Admission(), RpcMeter(SYSTEM_CLOCK))
 METADATA = {"x-mq-client-id": "c"}
 
 

@@ -2,9 +2,9 @@
 
 import asyncio
 
+from roquet.net.memory_transport import MemoryTransport
 from roquet.testing.clock import this_loop
 from roquet.testing.network import Network
-from roquet.testing.transport import MemoryTransport
 
 
 class RecordingProtocol(asyncio.Protocol):

@@ -109,6 +109,7 @@ class BrokerServer:
         self.metrics_port = 0
         """The port of the metrics page; 0: it shows none."""
         self.broker: Broker
+        self.server: Server
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as running:
@@ -220,6 +221,7 @@ class BrokerServer:
             clock=self._clock,
             also=config.port - VIP_BELOW if config.vip_port and config.port > VIP_BELOW else None,
         )
+        self.server = server
         server.tls, server.proxies = self._tls, config.proxy_protocol_from
         server.note_slow_requests(control.slow_requests)
         server.on_stopping(self.broker.log.arrivals.close)

@@ -20,12 +20,13 @@ class NodeType(StrEnum):
     BROKER = "broker"
     NAME_SERVER = "namesrv"
     CONTROLLER = "controller"
+    PROXY = "proxy"
     SUPERVISOR = "supervisor"
 
 
 BROKER: Final = (NodeType.BROKER,)
 
-SERVERS: Final = (NodeType.BROKER, NodeType.NAME_SERVER, NodeType.CONTROLLER)
+SERVERS: Final = (NodeType.BROKER, NodeType.NAME_SERVER, NodeType.CONTROLLER, NodeType.PROXY)
 
 
 class Metric(msgspec.Struct, frozen=True):

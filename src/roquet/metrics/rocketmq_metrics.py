@@ -6,7 +6,7 @@ called milliseconds, the help text says what it is, and `roquet_metrics` has one
 
 from typing import Final
 
-from roquet.metrics.metric import Metric, counter, gauge, histogram
+from roquet.metrics.metric import Metric, NodeType, counter, gauge, histogram
 from roquet.metrics.request_counts import LATENCY_MS
 
 STORAGE: Final = ("storage_medium", "storage_type")
@@ -189,6 +189,10 @@ POP_REVIVE_LAG: Final = gauge(
     "A COUNT, in spite of the name: records of the revive queue that are not settled; see"
     " roquet_pop_revive_lag_messages.",
     "queue_id",
+)  # fmt: skip
+PROXY_UP: Final = gauge(
+    "rocketmq_proxy_up", "Always 1, from a proxy alone: Apache's has no other metric.",
+    "proxy_mode", nodes=(NodeType.PROXY,),
 )  # fmt: skip
 
 ROCKETMQ_METRICS: Final[tuple[Metric, ...]] = tuple(

@@ -157,6 +157,22 @@ PROCESS_UP: Final = gauge(
     "roquet_process_up", "1 for a process of `roquet serve` whose metrics were read, else 0.",
     "process", nodes=(NodeType.SUPERVISOR,),
 )  # fmt: skip
+RPC_TIME: Final = histogram(
+    "roquet_rpc_seconds",
+    "Seconds from a client's gRPC request to the end of its answer; `ReceiveMessage` and"
+    " `PullMessage` may wait for messages.",
+    "method", "code", bounds=SHORT_S, nodes=(NodeType.PROXY,),
+)  # fmt: skip
+PROXY_CLIENTS: Final = gauge(
+    "roquet_proxy_clients", "Clients whose settings the proxy knows.", nodes=(NodeType.PROXY,)
+)
+PROXY_STREAMS: Final = gauge(
+    "roquet_proxy_streams", "Clients that listen to the proxy's commands.", nodes=(NodeType.PROXY,)
+)
+PROXY_RECEIPTS: Final = gauge(
+    "roquet_proxy_receipts", "Delivered messages that the proxy keeps invisible for their clients.",
+    nodes=(NodeType.PROXY,),
+)  # fmt: skip
 
 ROQUET_METRICS: Final[tuple[Metric, ...]] = tuple(
     value for value in list(globals().values()) if isinstance(value, Metric)

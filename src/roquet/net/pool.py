@@ -1,9 +1,9 @@
 """Channel pool: one channel for each address, with back-off after a failure to connect."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import copy_context
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self, cast
 
 import msgspec
 
@@ -12,6 +12,7 @@ from roquet.net.address import split_address
 from roquet.net.channel import CONNECT_TIMEOUT_MS, PLAIN, Channel, Security
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.net.loop import CURRENT_PROCESS, OwnLoop
+from roquet.net.memory_transport import Factory
 from roquet.net.router import CALL_TIMEOUT_MS, R, Router
 from roquet.rules.backoff import backoff_ms
 from roquet.wire.call import Call
@@ -28,6 +29,13 @@ IDLE_MS: Final = 100_000
 request sent at that moment would be lost."""
 
 ConnectListener = Callable[[Channel], object]
+
+
+class LocalServer(Protocol):
+    """A server of this process."""
+
+    def accept_local(self, client: Factory) -> Any:
+        """Connect a client without a socket; returns its protocol."""
 
 
 class ChannelPool:
@@ -54,6 +62,8 @@ class ChannelPool:
         self._connecting: dict[str, asyncio.Task[Channel]] = {}
         self._failures: dict[str, _Failure] = {}
         self._on_connect: list[ConnectListener] = []
+        self.local: Mapping[str, LocalServer] = {}
+        """Servers of this process by their addresses: no socket is between."""
         self._closed = False
 
     def on_connect(self, callback: ConnectListener) -> None:
@@ -155,20 +165,30 @@ class ChannelPool:
             task.exception()  # those who wait raise it; asyncio must not log it
 
     async def _connect(self, address: str) -> Channel:
-        host, port = split_address(address)
-        try:
-            channel = await Channel.connect(
-                host, port, router=self._router, clock=self._clock, security=self._security
-            )
-        except ConnectFailed as error:
-            self._note_failure(address, str(error))
-            raise
+        if (server := self.local.get(address)) is not None:
+            channel = self._connect_local(server)
+        else:
+            channel = await self._connect_by_socket(address)
         self._failures.pop(address, None)
         self._channels[address] = channel
         channel.on_close(lambda gone: self._forget(gone, address))
         for callback in self._on_connect:
             callback(channel)
         return channel
+
+    def _connect_local(self, server: LocalServer) -> Channel:
+        dispatch, signer = self._router.dispatch, self._security.signer
+        return cast("Channel", server.accept_local(lambda: Channel(dispatch, self._clock, signer)))
+
+    async def _connect_by_socket(self, address: str) -> Channel:
+        host, port = split_address(address)
+        try:
+            return await Channel.connect(
+                host, port, router=self._router, clock=self._clock, security=self._security
+            )
+        except ConnectFailed as error:
+            self._note_failure(address, str(error))
+            raise
 
     def _note_failure(self, address: str, reason: str) -> None:
         last = self._failures.get(address)

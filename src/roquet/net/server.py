@@ -5,7 +5,7 @@ import errno
 import sys
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from roquet.log_records import logger
 from roquet.metrics import roquet_metrics
@@ -17,6 +17,7 @@ from roquet.net.clock import SYSTEM_CLOCK, Clock, every
 from roquet.net.connection.server_connection import IDLE_CHECKS, ServerConnection
 from roquet.net.limits.fair_share import FairShare
 from roquet.net.limits.server_limits import ServerLimits
+from roquet.net.memory_transport import Factory, connect_in_process
 from roquet.net.reloaded_tls import RELOAD_MS, ReloadedTls
 from roquet.net.router import Peer, Router
 from roquet.net.sniffing_listener import ConnectionCounts, SniffingListener
@@ -176,6 +177,10 @@ class Server:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+    def accept_local(self, client: Factory) -> Any:
+        """Connect a client of this process, without a socket; returns its protocol."""
+        return connect_in_process(client, self._new_connection)
 
     def _new_connection(self, source: str | None = None) -> ServerConnection:
         return ServerConnection(

@@ -8,14 +8,11 @@ from typing import Final
 
 from roquet.access.translation import AccessDocument, tables_of
 from roquet.client.connection.background import ErrorLogThrottle
-from roquet.client.connection.routes import NameServers
-from roquet.client.connection.session import Session
 from roquet.model.access import AccessTables
 from roquet.model.errors import RoquetError
-from roquet.model.route import ClusterInfo
+from roquet.proxy.cluster import ProxiedCluster
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.wire.calls.access import AclInfo, ListAcls, ListUsers, UserInfo
-from roquet.wire.calls.route import GetClusterInfo
 from roquet.wire.fastjson import codec
 
 ASK_MS: Final = 5_000
@@ -27,8 +24,8 @@ UNKNOWN: Final = "users are not known yet: no broker has told the proxy who they
 class BrokerUsers:
     """Users and policies of a cluster, for a proxy whose own user is a super user."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, cluster: ProxiedCluster) -> None:
+        self._cluster = cluster
         self._document = AccessDocument()
         self._tables: AccessTables | None = None
         self._throttle = ErrorLogThrottle("users and policies of the brokers")
@@ -41,7 +38,7 @@ class BrokerUsers:
 
     async def serve(self) -> None:
         """Ask for ever; while no broker answers the latest answer counts."""
-        clock = self._session.config.clock
+        clock = self._cluster.session.config.clock
         while True:
             try:
                 await self.step()
@@ -52,22 +49,19 @@ class BrokerUsers:
 
     async def step(self) -> None:
         """Ask the brokers in turn, until one answers. Raises RoquetError if none does."""
-        session = self._session
-        servers = NameServers(session.pool, session.addresses, session.config)
-        reply = await servers.ask(GetClusterInfo())
-        failure = RoquetError("the name servers know of no broker")
-        for broker in codec.loads(reply.body, ClusterInfo).broker_addr_table.values():
-            for address in broker.broker_addrs.values():
-                try:
-                    self._take(await self._document_of(address))
-                except RoquetError as error:
-                    failure = error
-                else:
-                    return
+        brokers = await self._cluster.all_brokers()
+        for address in [one for broker in brokers for one in broker.broker_addrs.values()]:
+            try:
+                self._take(await self._document_of(address))
+            except RoquetError as error:
+                failure = error
+            else:
+                return
         raise failure
 
     async def _document_of(self, address: str) -> AccessDocument:
-        pool, limit_ms = self._session.pool, self._session.config.timeout_ms
+        session = self._cluster.session
+        pool, limit_ms = session.pool, session.config.timeout_ms
         users, acls = await asyncio.gather(
             pool.call(address, ListUsers(), limit_ms), pool.call(address, ListAcls(), limit_ms)
         )

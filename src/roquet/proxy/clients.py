@@ -56,6 +56,15 @@ class ClientTable:
         self.on_gone: list[Callable[[str], object]] = []
         """Called with the id of a client that has left or was forgotten."""
 
+    def __len__(self) -> int:
+        """Number of clients."""
+        return len(self._clients)
+
+    @property
+    def streams(self) -> int:
+        """Number of clients that listen to commands."""
+        return sum(client.commands is not None for client in self._clients.values())
+
     @property
     def awaited(self) -> int:
         """Number of clients whose settings requests wait for."""

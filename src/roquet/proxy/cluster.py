@@ -1,6 +1,6 @@
 """ProxiedCluster: the brokers behind the proxy, and the settings of their topics and groups."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -11,16 +11,18 @@ from roquet.client.sending.delivery import MessageDelivery
 from roquet.model.errors import CallRefused, RoquetError
 from roquet.model.properties import REAL_TOPIC
 from roquet.model.queue import MessageQueue
-from roquet.model.route import BrokerData
+from roquet.model.route import BrokerData, ClusterInfo
 from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.clock import Clock
+from roquet.net.pool import LocalServer
 from roquet.proxy.config import ProxyConfig
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.rules.topic_attributes import MESSAGE_TYPE
 from roquet.wire.call import Call, R, Reply
 from roquet.wire.calls.admin.topic import GetGroup, GetTopic
 from roquet.wire.calls.query import ViewMessage
+from roquet.wire.calls.route import GetClusterInfo
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.records.record import decode, to_message
@@ -124,9 +126,10 @@ class ProxiedCluster:
         self.transactional: set[str] = set()
         """Topics of which brokers may ask this proxy about transactions."""
 
-    def start(self) -> None:
-        """Open for work; no server needs to be reachable yet."""
+    def start(self, local: Mapping[str, LocalServer]) -> None:
+        """Open for work; no server needs to be reachable yet. `local` is that of the pool."""
         self.session.start(self._heartbeat)
+        self.session.pool.local = local
         self.session.membership.is_awaited = lambda: bool(self.transactional)
 
     async def close(self) -> None:
@@ -155,6 +158,22 @@ class ProxiedCluster:
     async def call_held(self, broker: str, call: Call[R], wait_ms: int) -> R:
         """Call a broker's master with a request that it may hold so long for messages."""
         return await self.call(broker, call, wait_ms + MARGIN_MS)
+
+    async def why_unready(self) -> str:
+        """Why nothing can be sent or received now; empty if a broker is known."""
+        try:
+            await self.all_brokers()
+        except RoquetError as error:
+            return str(error)
+        return ""
+
+    async def all_brokers(self) -> Collection[BrokerData]:
+        """All brokers of the cluster. Raises RoquetError without any."""
+        reply = await self.session.routes.servers.ask(GetClusterInfo())
+        info = codec.loads(reply.body, ClusterInfo)
+        if not info.broker_addr_table:
+            raise RoquetError("the name servers know of no broker")
+        return info.broker_addr_table.values()
 
     async def find_route(self, topic: str) -> None:
         """Make sure that a topic's route is known; raises ProxyRefusal for an unknown topic."""

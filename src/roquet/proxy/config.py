@@ -5,6 +5,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from roquet.metrics.exporter_settings import EXPORTER_PORT, MetricsExporterType
 from roquet.model.config_check import CheckedConfig, check_least
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.net.tls import ServerTls, TlsMode
@@ -12,7 +13,9 @@ from roquet.net.tls import ServerTls, TlsMode
 PORT: Final = 8081
 """The port at which official clients look for a proxy."""
 
-MINIMUMS: Final[Mapping[str, int]] = MappingProxyType({"call_timeout_ms": 1, "settings_wait_ms": 0})
+MINIMUMS: Final[Mapping[str, int]] = MappingProxyType(
+    {"call_timeout_ms": 1, "settings_wait_ms": 0, "connection_age_ms": 1_000}
+)
 
 
 class ProxyConfig(CheckedConfig, frozen=True, kw_only=True):
@@ -46,6 +49,17 @@ class ProxyConfig(CheckedConfig, frozen=True, kw_only=True):
     """Signs the proxy's own calls to name servers and brokers; None takes ROCKETMQ_ACCESS_KEY."""
     secret_key: str | None = None
     """Neither sent nor shown; None takes ROCKETMQ_SECRET_KEY."""
+    connection_age_ms: int | None = None
+    """Age from which a connection is ended in good order, so that clients spread over proxies that
+    were added; None lets it last."""
+    metrics_exporter: MetricsExporterType = MetricsExporterType.DISABLE
+    """`PROM` shows metrics for Prometheus at `http://HOST:PORT/metrics`, health beside them."""
+    metrics_port: int = EXPORTER_PORT
+    """Port of the metrics page; 0 takes any free one."""
+    metrics_host: str = ""
+    """The interface of the metrics page; `host` if empty."""
+    metrics_label: str = ""
+    """Further labels of all metrics, as `zone:a,rack:7`."""
     clock: Clock = SYSTEM_CLOCK
 
     @property

@@ -2,9 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
+from typing import Final
 
 from roquet.access.access_users import RELOAD_MS, AccessUsers
+from roquet.metrics.rocketmq_metrics import PROXY_UP
+from roquet.metrics.roquet_metrics import PROXY_CLIENTS, PROXY_RECEIPTS, PROXY_STREAMS
+from roquet.metrics.text_format import MetricsPage
 from roquet.net.clock import every
+from roquet.net.pool import LocalServer
 from roquet.proxy.access import ProxyAccess
 from roquet.proxy.admission import Admission
 from roquet.proxy.broker_users import BrokerUsers
@@ -19,8 +25,11 @@ from roquet.proxy.handlers.settling import SettlingHandler
 from roquet.proxy.handlers.telemetry import TelemetryHandler
 from roquet.proxy.handlers.transactions import TransactionsHandler
 from roquet.proxy.receipts import Deliveries, ReceiptRenewals
+from roquet.proxy.rpc_meter import RpcMeter
 from roquet.proxy.service import Handler, RpcMethod, RpcMethods
 from roquet.rules.proxy.renewal import SCAN_PERIOD_MS
+
+NO_SERVERS: Final[Mapping[str, LocalServer]] = MappingProxyType({})
 
 
 class Proxy:
@@ -53,10 +62,14 @@ class Proxy:
             "Heartbeat": telemetry_handler.heartbeat,
             "NotifyClientTermination": telemetry_handler.terminate,
         }
+        self.unready = "the name servers were not asked yet"
+        """Why no requests should come here now; empty: they should."""
+        self._is_draining = False
         self._file_users = AccessUsers(config.access_file) if config.access_file else None
-        self._broker_users = BrokerUsers(cluster.session) if config.broker_users else None
+        self._broker_users = BrokerUsers(cluster) if config.broker_users else None
         self.admission = Admission(self._access())
-        made = RpcMethods(self.admission)
+        self.meter = RpcMeter(config.clock)
+        made = RpcMethods(self.admission, self.meter)
         self.methods: Mapping[str, RpcMethod] = {
             **{name: made.unary(name, handler) for name, handler in unaries.items()},
             "ReceiveMessage": made.stream("ReceiveMessage", receiving.receive),
@@ -70,9 +83,12 @@ class Proxy:
             return ProxyAccess(lambda: users.tables)
         return ProxyAccess(self._broker_users.tables) if self._broker_users is not None else None
 
-    def start(self) -> None:
-        """Open for requests; the cluster need not be reachable yet."""
-        self._cluster.start()
+    def start(self, local: Mapping[str, LocalServer] = NO_SERVERS) -> None:
+        """Open for requests; the cluster need not be reachable yet.
+
+        Brokers of this process are in `local`, by their addresses.
+        """
+        self._cluster.start(local)
         background = self._cluster.session.background
         if (users := self._broker_users) is not None:
             background.supervise(users.serve, "users of the brokers", self._clock)
@@ -83,12 +99,23 @@ class Proxy:
 
     async def _watch(self) -> None:
         while True:
+            if not self._is_draining:
+                self.unready = await self._cluster.why_unready()
             await self._clock.sleep(SCAN_PERIOD_MS)
             self._clients.expire()
             await self._renewals.step()
 
+    def add_to(self, page: MetricsPage) -> None:
+        """Add what the proxy does to a page of metrics."""
+        page.add(PROXY_UP, 1, "cluster")
+        page.add(PROXY_CLIENTS, len(self._clients))
+        page.add(PROXY_STREAMS, self._clients.streams)
+        page.add(PROXY_RECEIPTS, len(self._renewals))
+        self.meter.add_to(page)
+
     def drain(self) -> None:
         """Tell clients to connect to another proxy, and end their streams."""
+        self._is_draining, self.unready = True, "the proxy stops"
         self._clients.end_streams()
 
     async def close(self) -> None:

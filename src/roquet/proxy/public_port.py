@@ -16,6 +16,8 @@ from typing import Final, cast
 
 from msgspec.structs import replace
 
+from roquet.metrics.roquet_metrics import OPENED_CONNECTIONS
+from roquet.metrics.text_format import MetricsPage
 from roquet.model.errors import ConfigError
 from roquet.net.address import address_error, join_address
 from roquet.net.clock import every
@@ -72,10 +74,10 @@ class PublicPort:
             descriptor_max=(descriptors_max() - DESCRIPTORS_KEPT) // DESCRIPTORS_EACH,
         )
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """Connections by how they began, since the start."""
-        return self._listener.counts.by_kind()
+    def add_openings(self, page: MetricsPage) -> None:
+        """Add connections by how they began to a page of metrics."""
+        for kind, opened in self._listener.counts.by_kind().items():
+            page.add(OPENED_CONNECTIONS, opened, kind)
 
     @property
     def connections(self) -> int:

@@ -155,6 +155,10 @@ class ReceiptRenewals:
         self._leaving: list[tuple[ReceiptKey, RenewedReceipt]] = []
         clients.on_gone.append(self._client_gone)
 
+    def __len__(self) -> int:
+        """Number of messages that are renewed."""
+        return len(self._held)
+
     def add(self, key: ReceiptKey, receipt: Receipt, topic: str, reconsume_times: int) -> None:
         """Renew a delivered message until it is settled."""
         now_ms = self._clock.monotonic_ms()

@@ -1,6 +1,6 @@
 """ProxyServer: a gRPC server for a proxy, from start to stop."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,9 +9,15 @@ from typing import Final, Self
 import grpc
 
 from roquet.log_records import logger
+from roquet.metrics.metric import NodeType
 from roquet.model.errors import ConfigError
+from roquet.model.settings import join_address
+from roquet.net.address import is_specific, routable_address
+from roquet.net.pool import LocalServer
+from roquet.net.request_meter import RequestMeter
+from roquet.observe.exporter import MetricsExporter, NodeIdentity, exporter_address, exporter_labels
 from roquet.proxy.config import ProxyConfig
-from roquet.proxy.proxy import Proxy
+from roquet.proxy.proxy import NO_SERVERS, Proxy
 from roquet.proxy.public_port import PublicPort
 from roquet.proxy.service import NAME
 
@@ -20,12 +26,47 @@ log = logger(__name__)
 FRAME_SIZE_MAX: Final = 130 * 1024 * 1024
 """Bytes of one request, as the genuine proxy takes them."""
 
-OPTIONS: Final = (
-    ("grpc.max_receive_message_length", FRAME_SIZE_MAX),
-    ("grpc.max_send_message_length", FRAME_SIZE_MAX),
-    ("grpc.so_reuseport", 0),
-)
-"""gRPC's settings of the server."""
+STREAMS_MAX: Final = 4_096
+"""Requests of one connection at a time: a thousand consumers may share one."""
+
+METADATA_SIZE_MAX: Final = 32 * 1024
+"""Bytes of one request's headers: official clients send less than one kilobyte."""
+
+IDLE_MS: Final = 120_000
+"""Ms without a request after which a connection is ended in good order, as by Apache's proxy."""
+
+PING_MS: Final = 60_000
+"""Ms without a byte after which a client is asked for a sign of life."""
+
+PING_TIMEOUT_MS: Final = 20_000
+"""Ms within which it has to answer."""
+
+AGE_GRACE_MS: Final = 30_000
+"""Ms for which requests of a connection that is too old go on: receives wait for less."""
+
+
+def grpc_options(config: ProxyConfig) -> Sequence[tuple[str, int]]:
+    """Settings of gRPC's server.
+
+    Pings of clients are left to gRPC's own limit: after more than two within five minutes without
+    a request it hangs up.
+    """
+    aged: list[tuple[str, int]] = []
+    if config.connection_age_ms is not None:
+        aged.append(("grpc.max_connection_age_ms", config.connection_age_ms))
+        aged.append(("grpc.max_connection_age_grace_ms", AGE_GRACE_MS))
+    return (
+        ("grpc.max_receive_message_length", FRAME_SIZE_MAX),
+        ("grpc.max_send_message_length", FRAME_SIZE_MAX),
+        ("grpc.max_concurrent_streams", STREAMS_MAX),
+        ("grpc.absolute_max_metadata_size", METADATA_SIZE_MAX),
+        ("grpc.max_connection_idle_ms", IDLE_MS),
+        ("grpc.keepalive_time_ms", PING_MS),
+        ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
+        ("grpc.so_reuseport", 0),
+        *aged,
+    )
+
 
 STOP_S: Final = 5
 """Time that requests under way have at a stop."""
@@ -37,13 +78,21 @@ class ProxyServer:
     """Serves RocketMQ 5's clients in front of a cluster."""
 
     def __init__(
-        self, namesrv: str | Sequence[str] | None = None, config: ProxyConfig = _DEFAULTS
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        config: ProxyConfig = _DEFAULTS,
+        local: Mapping[str, LocalServer] = NO_SERVERS,
     ) -> None:
+        """Brokers of this process are in `local`, by their addresses: no socket is between."""
         self._config = config
+        self._local = local
         self._proxy = Proxy(namesrv, config)
         self._running = AsyncExitStack()
+        self._public: PublicPort | None = None
         self.port = 0
         """The port, once the proxy is started."""
+        self.metrics_port = 0
+        """The port of the metrics page; 0: it shows none."""
 
     @property
     def address(self) -> str:
@@ -53,26 +102,53 @@ class ProxyServer:
     async def start(self) -> None:
         """Open the port; ConfigError when it is taken. The cluster need not be reachable yet."""
         async with AsyncExitStack() as running:
-            server = grpc.aio.server(options=OPTIONS)
+            pages = await running.enter_async_context(AsyncExitStack())  # until all has ended
+            server = grpc.aio.server(options=grpc_options(self._config))
             handlers = grpc.method_handlers_generic_handler(NAME, dict(self._proxy.methods))
             server.add_generic_rpc_handlers((handlers,))
             if self._config.is_relayed:
                 directory = running.enter_context(TemporaryDirectory(prefix="roquet-proxy-"))
-                public = PublicPort(self._config, Path(directory))
+                self._public = public = PublicPort(self._config, Path(directory))
                 self._proxy.admission.address_of = public.address_of
                 server.add_insecure_port(public.inner)
             else:
                 self.port = self._open_port(server)
-            self._proxy.start()
+            self._proxy.start(self._local)
             running.push_async_callback(self._proxy.close)
             await server.start()
             running.push_async_callback(server.stop, STOP_S)
             running.callback(self._proxy.drain)
-            if self._config.is_relayed:
-                self.port = await public.listen()
-                running.callback(public.close)
+            if self._public is not None:
+                self.port = await self._public.listen()
+                running.callback(self._public.close)
+            if (exporter := self._exporter()) is not None:
+                await pages.enter_async_context(exporter)
+                self.metrics_port = exporter.port
             log.info("RocketMQ 5's clients are served at %s", self.address)
             self._running = running.pop_all()
+
+    def _exporter(self) -> MetricsExporter | None:
+        """The page of metrics and health; None without the setting."""
+        config, proxy = self._config, self._proxy
+        if (address := exporter_address(config)) is None:
+            return None
+        host = config.host if is_specific(config.host) else routable_address()
+        identity = NodeIdentity(
+            node_type=NodeType.PROXY,
+            node_id=join_address(host, self.port),
+            further=exporter_labels(config),
+        )
+        public = self._public
+        exporter = MetricsExporter(
+            identity,
+            address,
+            config.clock,
+            meter=RequestMeter(config.clock),
+            connections=lambda: public.connections if public else 0,
+            sources=(proxy.add_to, *((public.add_openings,) if public else ())),
+        )
+        exporter.unready = lambda: [proxy.unready] if proxy.unready else []
+        return exporter
 
     def _open_port(self, server: grpc.aio.Server) -> int:
         wanted = f"{self._config.host}:{self._config.port}"

@@ -16,6 +16,7 @@ from roquet.proxy.answers import OK, code_of, status_of
 from roquet.proxy.caller import Caller
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as messages
+from roquet.proxy.rpc_meter import RpcMeter
 from roquet.rules.proxy.status import StatusCode
 
 log = logger(__name__)
@@ -41,24 +42,27 @@ RpcMethod: TypeAlias = Any
 class RpcMethods:
     """Makes methods in gRPC's form from handlers, behind an admission."""
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, meter: RpcMeter) -> None:
         self._admission = admission
+        self._meter = meter
 
     def unary(self, name: str, handler: Handler) -> RpcMethod:
         """A handler that gives one answer, in the form of gRPC."""
         request, response = _types(name)
-        admit = self._admission.admit
+        admit, meter = self._admission.admit, self._meter
 
         async def answer(message: Any, context: Context) -> Any:
+            begun_ms = meter.now_ms()
             try:
                 found = await handler(message, admit(context, name, message))
+                if not found.HasField("status"):
+                    found.status.CopyFrom(OK)
             except RoquetError as error:
-                return response(status=status_of(error))
+                found = response(status=status_of(error))
             except Exception as error:
                 log.exception("%s failed", name)
-                return response(status=_fault(error))
-            if not found.HasField("status"):
-                found.status.CopyFrom(OK)
+                found = response(status=_fault(error))
+            meter.note(name, found.status.code, begun_ms)
             return found
 
         return grpc.unary_unary_rpc_method_handler(
@@ -70,18 +74,24 @@ class RpcMethods:
     def stream(self, name: str, handler: StreamHandler) -> RpcMethod:
         """A handler whose answer is a stream of parts, one of them a status."""
         request, response = _types(name)
-        admit = self._admission.admit
+        admit, meter = self._admission.admit, self._meter
 
         async def answer(message: Any, context: Context) -> AsyncIterator[Any]:
+            begun_ms, status = meter.now_ms(), OK
             try:
                 async with aclosing(handler(message, admit(context, name, message))) as parts:
                     async for part in parts:
+                        if part.HasField("status"):
+                            status = part.status
                         yield part
             except RoquetError as error:
-                yield response(status=status_of(error))
+                status = status_of(error)
+                yield response(status=status)
             except Exception as error:
                 log.exception("%s failed", name)
-                yield response(status=_fault(error))
+                status = _fault(error)
+                yield response(status=status)
+            meter.note(name, status.code, begun_ms)
 
         return grpc.unary_stream_rpc_method_handler(
             answer,

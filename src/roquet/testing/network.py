@@ -12,7 +12,7 @@ from contextvars import Context, ContextVar, copy_context
 from random import Random
 from typing import Any, Final
 
-from roquet.testing.transport import Address, Factory, MemoryTransport
+from roquet.net.memory_transport import Address, Factory, MemoryTransport
 
 DEFAULT_HOST: Final = "127.0.0.1"
 """The host of code that runs outside `Network.host`."""

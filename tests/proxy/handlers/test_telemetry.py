@@ -12,6 +12,7 @@ from roquet.proxy.handlers.telemetry import retry_policy
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.proxy import Proxy
+from roquet.testing.clock import this_loop
 
 
 async def heartbeat(user: User) -> int:
@@ -109,3 +110,17 @@ async def test_a_client_that_reads_no_answers_is_not_read_from(proxy: Proxy) -> 
     await asyncio.sleep(60)
     assert asked < 5
     await answers.aclose()
+
+
+async def test_a_stream_that_brings_no_settings_ends(proxy: Proxy) -> None:
+    clock = this_loop().clock
+
+    async def silent() -> AsyncIterator[service.TelemetryCommand]:
+        yield service.TelemetryCommand()
+        await asyncio.Event().wait()
+
+    begun_ms = clock.now_ms()
+    answers = proxy.methods["Telemetry"].stream_stream(silent(), User(proxy).context(None))
+    with pytest.raises(Aborted, match="no settings have come for 30 s"):
+        await anext(answers)
+    assert clock.now_ms() - begun_ms == 30_000

@@ -100,7 +100,7 @@ class Routes:
     """Routes by topic."""
 
     def __init__(self, servers: NameServers, config: ClientConfig) -> None:
-        self._servers = servers
+        self.servers = servers
         self._config = config
         self._routes: dict[str, TopicRoute] = {}
         self._borrowed: set[str] = set()
@@ -190,7 +190,7 @@ class Routes:
     async def known_topics(self) -> Sequence[str]:
         """The names of all topics that a name server knows; none when it refuses to list them."""
         try:
-            reply = await self._servers.ask(GetAllTopics())
+            reply = await self.servers.ask(GetAllTopics())
         except CallError:
             return ()
         return [*codec.loads(bytes(reply.body), TopicList).topic_list]
@@ -257,7 +257,7 @@ class Routes:
 
     async def _fetch(self, topic: str) -> TopicRoute | None:
         try:
-            reply = await self._servers.ask(GetRoute(topic=topic))
+            reply = await self.servers.ask(GetRoute(topic=topic))
         except CallRefused:  # NameServers.ask raises CallRefused only for TOPIC_NOT_EXIST
             return None
         return _sorted(codec.loads(reply.body, TopicRoute))

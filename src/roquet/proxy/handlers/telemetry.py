@@ -24,6 +24,9 @@ UNSERVED: Final = {
 
 TRIES_OF_PRODUCERS: Final = 3
 
+SETTINGS_S: Final = 30
+"""Time within which a stream brings its first settings; official clients send them at once."""
+
 INT_MAX: Final = 2**31 - 1
 """`retry_max_times` of groups that try for ever; one more is no 32-bit number."""
 
@@ -75,11 +78,17 @@ class TelemetryHandler:
     async def _read(
         self, requests: AsyncIterator[service.TelemetryCommand], caller: Caller, commands: Commands
     ) -> None:
-        async for request in requests:
-            if request.HasField("settings"):
-                merged = await self._take(request.settings, caller, commands)
-                commands.put_nowait(service.TelemetryCommand(status=OK, settings=merged))
-                await commands.join()  # a client that reads no answers is not read from
+        try:
+            async with asyncio.timeout(SETTINGS_S) as limit:
+                async for request in requests:
+                    if request.HasField("settings"):
+                        limit.reschedule(None)
+                        merged = await self._take(request.settings, caller, commands)
+                        commands.put_nowait(service.TelemetryCommand(status=OK, settings=merged))
+                        await commands.join()  # a client that reads no answers is not read from
+        except TimeoutError:
+            text = f"no settings have come for {SETTINGS_S} s"
+            raise ProxyRefusal(StatusCode.BAD_REQUEST, text) from None
 
     async def _take(self, settings: pb.Settings, caller: Caller, commands: Commands) -> pb.Settings:
         match settings.WhichOneof("pub_sub"):

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from tests.testing.conftest import pair
 
+from roquet.net.memory_transport import WRITE_BUFFER_HIGH
 from roquet.testing.clock import run, this_loop
-from roquet.testing.transport import WRITE_BUFFER_HIGH
 
 pytestmark = pytest.mark.virtual_time
 
