@@ -86,6 +86,14 @@ def test_policies_say_what_a_user_may_do_and_nothing_binds_super_users() -> None
         check(access, "others")
 
 
+def test_without_policies_each_known_user_may_do_everything() -> None:
+    tables = tables_with()
+    access = ProxyAccess(lambda: tables, checks_policies=False)
+    check(access, "orders")
+    with pytest.raises(ProxyRefusal):
+        check(access, "orders", "nobody")
+
+
 def test_a_right_that_is_taken_away_counts_at_once() -> None:
     tables = [tables_with(("Topic:orders", "Pub"))]
     access = ProxyAccess(lambda: tables[0])

@@ -12,6 +12,7 @@ import pytest
 
 from roquet.metrics.text_format import MetricsPage
 from roquet.model.errors import ConfigError
+from roquet.net import loop
 from roquet.net.tls import ServerTls, TlsMode
 from roquet.proxy import public_port
 from roquet.proxy.config import ProxyConfig
@@ -218,6 +219,15 @@ async def test_an_end_that_does_not_read_is_waited_for_and_cut_off_at_last(
     near.resume_writing()
     await asyncio.sleep(0.01)
     assert transport.ended == "aborted"
+
+
+def test_it_works_on_the_loop_of_our_servers(tmp_path: Path) -> None:
+    async def both() -> None:
+        async with serving(tmp_path / "p") as served:
+            for channel in (plain, secured(tmp_path / "p")):
+                assert (await served.ask(channel(served.port))).startswith("127.0.0.1:")
+
+    loop.run(both())
 
 
 async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:

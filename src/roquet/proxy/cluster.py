@@ -113,6 +113,7 @@ class ProxiedCluster:
             instance="roquet-proxy",
             access_key=config.access_key,
             secret_key=config.secret_key,
+            tls=config.calls,
         )
         self.session = Session(namesrv, producing)
         self.delivery = MessageDelivery(self.session, producing, "roquet-proxy")

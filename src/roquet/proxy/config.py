@@ -8,7 +8,7 @@ from typing import Final
 from roquet.metrics.exporter_settings import EXPORTER_PORT, MetricsExporterType
 from roquet.model.config_check import CheckedConfig, check_least
 from roquet.net.clock import SYSTEM_CLOCK, Clock
-from roquet.net.tls import ServerTls, TlsMode
+from roquet.net.tls import ServerTls, Tls, TlsMode
 
 PORT: Final = 8081
 """The port at which official clients look for a proxy."""
@@ -45,10 +45,15 @@ class ProxyConfig(CheckedConfig, frozen=True, kw_only=True):
     broker_users: bool = False
     """Take users and policies from the brokers. The proxy's own user, whose keys are `access_key`
     and `secret_key`, has to be a super user there."""
+    checks_policies: bool = True
+    """Whether a known user needs a policy, too; False as at brokers without
+    `authorization_enabled`."""
     access_key: str | None = None
     """Signs the proxy's own calls to name servers and brokers; None takes ROCKETMQ_ACCESS_KEY."""
     secret_key: str | None = None
     """Neither sent nor shown; None takes ROCKETMQ_SECRET_KEY."""
+    calls: Tls | None = None
+    """How name servers and brokers are called; None takes ROCKETMQ_TLS."""
     connection_age_ms: int | None = None
     """Age from which a connection is ended in good order, so that clients spread over proxies that
     were added; None lets it last."""

@@ -67,7 +67,7 @@ class Proxy:
         self._is_draining = False
         self._file_users = AccessUsers(config.access_file) if config.access_file else None
         self._broker_users = BrokerUsers(cluster) if config.broker_users else None
-        self.admission = Admission(self._access())
+        self.admission = Admission(self._access(checks_policies=config.checks_policies))
         self.meter = RpcMeter(config.clock)
         made = RpcMethods(self.admission, self.meter)
         self.methods: Mapping[str, RpcMethod] = {
@@ -78,10 +78,12 @@ class Proxy:
         }
         """Methods of the service by their names."""
 
-    def _access(self) -> ProxyAccess | None:
-        if (users := self._file_users) is not None:
-            return ProxyAccess(lambda: users.tables)
-        return ProxyAccess(self._broker_users.tables) if self._broker_users is not None else None
+    def _access(self, *, checks_policies: bool) -> ProxyAccess | None:
+        if (file := self._file_users) is not None:
+            return ProxyAccess(lambda: file.tables, checks_policies=checks_policies)
+        if self._broker_users is not None:
+            return ProxyAccess(self._broker_users.tables, checks_policies=checks_policies)
+        return None
 
     def start(self, local: Mapping[str, LocalServer] = NO_SERVERS) -> None:
         """Open for requests; the cluster need not be reachable yet.

@@ -153,8 +153,8 @@ class RelayEnd(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass bytes on."""
-        if self.other is not None:
-            self.other.transport.write(data)
+        assert self.other is not None, "the client is there"
+        self.other.transport.write(data)
 
     def pause_writing(self) -> None:
         """Read no more from the other end: this one's peer does not read."""
@@ -181,6 +181,8 @@ class ClientEnd(RelayEnd):
     def __init__(self, port: PublicPort, source: str | None) -> None:
         """`source` is the client's `ip:port` as a load balancer names it."""
         super().__init__()
+        self._early = b""
+        """Bytes that came before gRPC's end was there: uvloop reads on for a moment."""
         self._port = port
         self.address = source or ""
 
@@ -192,6 +194,13 @@ class ClientEnd(RelayEnd):
             self.address = join_address(name)
         self._connecting = asyncio.get_running_loop().create_task(self._connect())
 
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes on, or keep them until they can be."""
+        if self.other is None:
+            self._early += data
+        else:
+            self.other.transport.write(data)
+
     async def _connect(self) -> None:
         try:
             self.other = await self._port.connect(self)
@@ -202,6 +211,7 @@ class ClientEnd(RelayEnd):
             self.other.transport.close()
             self._port.forget(self)
         else:
+            self.other.transport.write(self._early)
             self.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from roquet.broker.settings.config import BrokerConfig
@@ -15,6 +16,7 @@ from roquet.cli.servers.server_processes import (
     OWN_CONFIG,
     RECOVERY_TIMEOUT_S,
     ServerProcesses,
+    calls_environ,
     client_config,
     name_server_options,
     security_options,
@@ -192,6 +194,45 @@ async def test_name_server_and_controllers_share_the_tls_of_the_brokers(
     tls = ("--tls-cert", "c.pem", "--tls-mode", "enforcing")
     assert names[-6:] == (*tls, "--proxy-from", "10.0.0.5")
     assert controller[-4:] == tls
+
+
+async def test_a_proxy_has_the_certificate_of_the_brokers_and_calls_as_they_do(
+    starts: RecordedStarts, tmp_path: Path
+) -> None:
+    own = Credentials(access_key="inner", secret_key="secret")
+    settings = BrokerConfig(
+        **PAIR,
+        tls_ca=Path("ca.pem"),
+        authentication_enabled=True,
+        inner_credentials=own,
+        proxy_protocol_from=("10.0.0.5",),
+    )
+    plan = msgspec.structs.replace(processes(tmp_path), grpc_port=8081, host="127.0.0.1")
+    for shared in (None, BrokerConfig(), settings):
+        await msgspec.structs.replace(plan, shared=shared).proxy()
+    alone, plain, secured = starts.arguments
+    assert alone == plain
+    assert alone[1:] == ("--port", "8081", "--namesrv", "127.0.0.1:9876", "--host", "127.0.0.1")
+    assert secured[len(plain) :] == (
+        "--tls-cert", "c.pem", "--tls-mode", "enforcing", "--tls-key", "k.pem",
+        "--broker-users", "--no-policies", "--proxy-from", "10.0.0.5",
+    )  # fmt: skip
+    assert calls_environ(settings) == {
+        "ROCKETMQ_ACCESS_KEY": "inner",
+        "ROCKETMQ_SECRET_KEY": "secret",
+        "ROCKETMQ_TLS": "true",
+        "ROCKETMQ_TLS_CA": "ca.pem",
+        "ROCKETMQ_TLS_CERT": "c.pem",
+        "ROCKETMQ_TLS_KEY": "k.pem",
+    }
+    plan = msgspec.structs.replace(plan, metrics_port=5557)
+    assert list(plan.metrics_pages) == ["namesrv", "broker-a", "broker-a-1", "proxy"]
+    hidden = BrokerConfig(**PAIR, tls_key_password=KeyPassword("hidden"))
+    with pytest.raises(ConfigError, match="start `roquet proxy` beside it"):
+        await msgspec.structs.replace(plan, shared=hidden).proxy()
+    starts.failure = "port: 127.0.0.1:8081 cannot be used"
+    with pytest.raises(ChildProcessFailed, match="--grpc-port: 127"):
+        await plan.proxy()
 
 
 async def test_a_port_in_use_is_changed_by_an_option_of_the_command_that_was_given(

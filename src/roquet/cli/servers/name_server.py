@@ -19,11 +19,10 @@ from roquet.cli.process import runtime
 from roquet.cli.servers.controller import configured, read_file
 from roquet.cli.servers.server_options import (
     HOST,
-    MetricsOptions,
+    LoadBalancerOptions,
     SecurityOptions,
     any_port,
     given,
-    proxies,
     settings_file,
 )
 from roquet.cli.terminal import output
@@ -54,17 +53,7 @@ CONTROLLER_PORT: Final = "controllerListenPort"
 FIXED_NOTE: Final = "   (read at the start)"
 
 
-class ProxyOptions(MetricsOptions):
-    """Options of a server behind load balancers."""
-
-    proxy_from: str | None = option(
-        "Load balancers whose PROXY protocol is believed.",
-        gives=As("proxy_protocol_from", proxies),
-        metavar="IP[/BITS],...",
-    )
-
-
-class NameServerOptions(SecurityOptions, ProxyOptions):
+class NameServerOptions(SecurityOptions, LoadBalancerOptions):
     """Options of `roquet namesrv`."""
 
     port: int | None = any_port(PORT)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from roquet.cli.command_options import CommandOptions, option
+from roquet.cli.command_options import As, CommandOptions, option
 from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.settings import parse_address
@@ -85,6 +85,21 @@ class SecurityOptions(CommandOptions):
         return {"tls": tls, "calls": calls_tls(self.tls_ca, self.tls_cert, self.tls_key)}
 
 
+def proxies(text: str | None) -> tuple[str, ...] | None:
+    """The load balancers of `--proxy-from`; None if it was not given. Raises ConfigError."""
+    return None if text is None else parse_sources(text, "--proxy-from")
+
+
+class LoadBalancerOptions(MetricsOptions):
+    """Options of a server behind load balancers."""
+
+    proxy_from: str | None = option(
+        "Load balancers whose PROXY protocol is believed.",
+        gives=As("proxy_protocol_from", proxies),
+        metavar="IP[/BITS],...",
+    )
+
+
 def server_tls(
     cert: Path | None,
     key: Path | None,
@@ -113,11 +128,6 @@ def server_tls(
 def calls_tls(ca: Path | None, cert: Path | None, key: Path | None) -> Tls | None:
     """TLS of a server's own calls, which show its certificate; None without an authority."""
     return None if ca is None else Tls(ca=ca, cert=cert, key=key)
-
-
-def proxies(text: str | None) -> tuple[str, ...] | None:
-    """The load balancers of `--proxy-from`; None if it was not given. Raises ConfigError."""
-    return None if text is None else parse_sources(text, "--proxy-from")
 
 
 def metrics_address(metrics: str) -> ExporterAddress:

@@ -19,7 +19,7 @@ from roquet.cli.servers.supervisor_metrics import page_addresses
 from roquet.model.errors import ConfigError
 from roquet.model.settings import join_address
 from roquet.net.address import LOOPBACK
-from roquet.net.tls import Tls, TlsMode
+from roquet.net.tls import ServerTls, Tls, TlsMode
 from roquet.store.filesystem.private_files import make_directories
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ RECOVERY_TIMEOUT_S: Final = 4 * 60 * 60
 """Longest start of a broker: after a crash it may have to read its whole log, a second a gigabyte.
 One that is ended before would begin anew."""
 
+PROXY: Final = "proxy"
+"""Name of the process that serves RocketMQ 5's clients, and of its log."""
+
 NAME_SERVER: Final = "namesrv"
 """Name of the name server's process, its directory and its log."""
 
@@ -49,6 +52,10 @@ _NO_OTHER_CALLS: Final = (
 _NO_PASSWORD: Final = (
     "tls_key_password: the name server and controllers of `roquet serve` get no password of a key:"
     " give each a {} in its directory below --data, with tls.server.keyPassword"
+)
+_NO_PASSWORD_OF_PROXY: Final = (
+    "tls_key_password: the proxy of `roquet serve` gets no password of a key: leave --grpc-port out"
+    " and start `roquet proxy` beside it, with a key that has none"
 )
 
 
@@ -64,6 +71,9 @@ ETCD_HINT: Final = PortHint("choose another port", "choose another with --contro
 CONTROLLER_HINT: Final = PortHint("--port", "--controller-port")
 BROKER_HINT: Final = PortHint("haListenPort", "--port")
 """The port for replicas is the one above a broker's own, whatever its settings say."""
+
+
+PROXY_HINT: Final = PortHint("port:", "--grpc-port:")
 
 
 class ServerStart(NamedTuple):
@@ -83,6 +93,8 @@ class ServerProcesses(msgspec.Struct, kw_only=True):
     config: Path | None = None
     advertise: str | None = None
     host: str | None = None
+    grpc_port: int | None = None
+    """Port for RocketMQ 5's clients; None: they are not served."""
     metrics_port: int | None = None
     """The pages of metrics are above it; None: nowhere."""
     access_file: Path | None = None
@@ -97,6 +109,7 @@ class ServerProcesses(msgspec.Struct, kw_only=True):
             return {}
         electing = self.controllers.processes if self.controllers is not None else []
         names = [NAME_SERVER, *(one.name for one in electing), *(one.name for one in self.brokers)]
+        names += [] if self.grpc_port is None else [PROXY]
         return page_addresses(self.metrics_port, names)
 
     @property
@@ -183,6 +196,20 @@ class ServerProcesses(msgspec.Struct, kw_only=True):
             timeout_s=RECOVERY_TIMEOUT_S,
         )
 
+    async def proxy(self) -> ChildProcess:
+        """Start the proxy for RocketMQ 5's clients; returns when it is ready."""
+        arguments = ["proxy", "--port", str(self.grpc_port), "--namesrv", self.namesrv_address]
+        arguments += ["--host", self.host or ALL_INTERFACES]
+        if (shared := self.shared) is None:
+            return await self._start(PROXY, arguments, PROXY_HINT)
+        arguments += _pair_options(shared.server_tls, _NO_PASSWORD_OF_PROXY)
+        if shared.authentication_enabled:
+            arguments.append("--broker-users")
+            arguments += [] if shared.authorization_enabled else ["--no-policies"]
+        if shared.proxy_protocol_from:
+            arguments += ["--proxy-from", ",".join(shared.proxy_protocol_from)]
+        return await self._start(PROXY, arguments, PROXY_HINT, environ=calls_environ(shared))
+
     async def _start(
         self,
         name: str,
@@ -250,15 +277,37 @@ def client_config(brokers: BrokerConfig | None) -> "ClientConfig":
     )
 
 
-def _tls_options(brokers: BrokerConfig, own_config: str) -> list[str]:
-    tls = brokers.server_tls
+def calls_environ(brokers: BrokerConfig) -> dict[str, str]:
+    """Environment of a client that calls the servers as brokers call each other."""
+    from roquet.client.connection import security  # most servers need no client
+
+    tls, own = brokers.calls_tls, brokers.inner_credentials
+    values = {
+        security.ACCESS_KEY_VARIABLE: own.access_key if own else None,
+        security.SECRET_KEY_VARIABLE: own.secret_key if own else None,
+        security.TLS_VARIABLE: "true" if tls else None,
+        security.TLS_CA_VARIABLE: tls.ca if tls else None,
+        security.TLS_CERT_VARIABLE: tls.cert if tls else None,
+        security.TLS_KEY_VARIABLE: tls.key if tls else None,
+    }
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def _pair_options(tls: ServerTls | None, no_password: str) -> list[str]:
+    """Options for the certificate of the brokers' servers; none where TLS is off."""
     if tls is None or tls.mode is TlsMode.DISABLED:
         return []
     if tls.key_password is not None:
-        raise ConfigError(_NO_PASSWORD.format(own_config))
+        raise ConfigError(no_password)
     options = ["--tls-cert", str(tls.cert), "--tls-mode", tls.mode.value]
-    if tls.key is not None:
-        options += ["--tls-key", str(tls.key)]
+    return options if tls.key is None else [*options, "--tls-key", str(tls.key)]
+
+
+def _tls_options(brokers: BrokerConfig, own_config: str) -> list[str]:
+    tls = brokers.server_tls
+    options = _pair_options(tls, _NO_PASSWORD.format(own_config))
+    if tls is None or not options:
+        return []
     if tls.client_ca is not None:
         auth = tls.client_auth.value
         options += ["--tls-client-ca", str(tls.client_ca), "--tls-client-auth", auth]

@@ -33,6 +33,7 @@ from roquet.model.settings import parse_addresses
 from roquet.namesrv.config import PORT as NAMESRV_PORT
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.address import LOOPBACK, check_port
+from roquet.proxy.config import PORT as GRPC_PORT
 from roquet.store.filesystem.libc import keep_memory
 from roquet.wire.records import speedups
 
@@ -79,7 +80,9 @@ class DevOptions(VerboseOptions):
     advertise: str | None = ADVERTISE
     host: str | None = HOST
     grpc_port: int | None = option(
-        "Serve RocketMQ 5's clients there; 0 takes any free one.", metavar="N"
+        f"RocketMQ 5's clients are served there; 0 takes any free one. {GRPC_PORT} where the extra"
+        " grpc is installed, if it is free.",
+        metavar="N",
     )
     dashboard: bool = option("Serve web pages, too, on 127.0.0.1.")
     dashboard_port: int = option(
@@ -163,9 +166,7 @@ async def _dev(
             raise ConfigError(str(error).replace("--port", "--namesrv-port")) from None
         config = msgspec.structs.replace(config, name_servers=(names.address,))
         started = await servers.enter_async_context(BrokerServer(config))
-        if grpc_port is not None:
-            serving = proxy.dev_proxy(names.address, config.host, grpc_port)
-            output.echo(f"RocketMQ 5's clients at {await servers.enter_async_context(serving)}")
+        await _dev_proxy(servers, names.address, started, grpc_port)
         if dashboard_port is not None:
             url = await servers.enter_async_context(dev_dashboard(names.address, dashboard_port))
             output.echo(f"dashboard at {url}")
@@ -180,6 +181,21 @@ async def _dev(
         )
         _warn_of_refusal(started)
         await runtime.serve_until(stop)
+
+
+async def _dev_proxy(
+    servers: AsyncExitStack, namesrv: str, broker: "BrokerServer", port: int | None
+) -> None:
+    """Serve RocketMQ 5's clients; where nobody asked for that, only if it is possible."""
+    if port is None and not proxy.is_installed():
+        return
+    serving = proxy.dev_proxy(namesrv, broker, GRPC_PORT if port is None else port)
+    try:
+        output.echo(f"RocketMQ 5's clients at {await servers.enter_async_context(serving)}")
+    except ConfigError as error:
+        if port is not None:
+            raise
+        output.echo(f"RocketMQ 5's clients are not served: {error}", err=True)
 
 
 def _warn_of_refusal(server: "BrokerServer") -> None:

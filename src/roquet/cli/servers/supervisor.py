@@ -1,7 +1,7 @@
 """roquet serve: name server, controllers, brokers and replicas on one machine, kept running.
 
-start   name server ─▶ etcd ─▶ controllers ─▶ broker-a ─▶ its replicas ─▶ broker-b ─▶ …
-stop    masters, all at once ─▶ replicas, all at once ─▶ controllers ─▶ etcd ─▶ name server
+start   name server ─▶ etcd ─▶ controllers ─▶ broker-a ─▶ its replicas ─▶ broker-b ─▶ … ─▶ proxy
+stop    proxy ─▶ masters, all at once ─▶ replicas, all at once ─▶ controllers ─▶ etcd ─▶ name server
 
 A master ends before its replicas: senders that wait for a replica are answered until then. With
 controllers any of them may be the master: all are stopped at once.
@@ -26,6 +26,7 @@ from roquet.cli.process.child_processes import (
     stop_all,
     supervision,
 )
+from roquet.cli.servers.proxy import check_installed
 from roquet.cli.servers.serve_plan import (
     BROKERS_MAX,
     CONTROLLERS_MAX,
@@ -53,7 +54,7 @@ from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.model.errors import RoquetError, UsageError
 from roquet.model.topic import MASTER_ID
 from roquet.namesrv.config import PORT as NAMESRV_PORT
-from roquet.net.address import is_specific, routable_address
+from roquet.net.address import check_port, is_specific, routable_address
 from roquet.observe.exporter import ExporterAddress
 from roquet.rules.election.handover import stand_ins
 
@@ -156,6 +157,7 @@ class ServeOptions(MetricsOptions):
         "A broker.conf for all that have none in their directory; names, ports, directories and"
         " roles are ours."
     )
+    grpc_port: int | None = option("Serve RocketMQ 5's clients there, too.", metavar="N", min=1)
     advertise: str | None = option("The host that clients are told.", metavar="HOST")
     host: str | None = option("The interface that all of them listen on.")
     access_file: Path | None = ACCESS_FILE
@@ -173,6 +175,9 @@ def serve(options: ServeOptions) -> None:
         raise UsageError("--port and --namesrv-port: fixed ones, so that processes can come back")
     if advertise is not None and ":" in advertise.strip("[]"):
         raise UsageError(f"--advertise {advertise!r}: a host alone, each broker has its own port")
+    if options.grpc_port is not None:
+        check_installed()
+        check_port(options.grpc_port)
     named = host if host is not None and is_specific(host) else routable_address()
     controllers = controller_plan(
         options.controllers, options.replicas, options.controller_port, named
@@ -191,6 +196,7 @@ def serve(options: ServeOptions) -> None:
         config=options.config,
         advertise=advertise,
         host=host,
+        grpc_port=options.grpc_port,
         metrics_port=page.port if page is not None else None,
         access_file=options.access_file,
         shared=shared,
@@ -255,6 +261,13 @@ async def run_servers(plan: ServerProcesses, metrics: SupervisorMetrics | None =
             may_lead = broker.broker_id == MASTER_ID or plan.controllers is not None
             (masters if may_lead else replicas).append(process)
             supervise(process)
+        if plan.grpc_port is not None:
+            if (child := await start_unless_stopped(plan.proxy, stop)) is None:
+                return
+            process = SupervisedProcess(child, plan.proxy)
+            stack.push_async_callback(process.stop)
+            supervise(process)
+            output.echo(f"{'gRPC':<11}  {process.child.address}")
         addresses = [process.child.address for process in (*masters, *replicas)]
         formation = await _formation(plan, stop)
         output.console().print(_brokers_table(plan, addresses, formation.members))
