@@ -140,7 +140,7 @@ def measured(name: str, folder: Path, seconds: float, idle_clients: int) -> Meas
         with proxied(name, folder) as side:
             time.sleep(2)
             idle_mib = rss_mib(side.pids[0])
-            load("send", side, 16, seconds / 2)   # warms up a Java  # fmt: skip
+            load("send", side, 16, seconds / 2)  # warms up a Java  # fmt: skip
             lone = load("send", side, 1, seconds)
             many = load("send", side, 16, seconds)
             taken = load("receive", side, 16, seconds)

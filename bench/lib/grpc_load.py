@@ -1,4 +1,4 @@
-"""A library and a program: clients of RocketMQ 5's gRPC protocol that load a proxy, in plain grpcio.
+"""A library and a program: clients of RocketMQ 5 that load a proxy, in plain grpcio.
 
     python -m bench.lib.grpc_load send 127.0.0.1:8081 --clients 16 --seconds 5
 
@@ -33,6 +33,8 @@ OPTIONS: Final = [
 HEARTBEAT_S: Final = 10
 ASSIGNMENT_S: Final = 5
 WAIT_S: Final = 20
+ARRIVALS: Final = 200
+"""Waiting clients that come in a second, as in a rolling start."""
 
 
 def metadata(name: str) -> list[tuple[str, str]]:
@@ -112,9 +114,7 @@ def receive_request(broker: str, *, waits: bool) -> service.ReceiveMessageReques
 
 def route(channel: Any, address: str) -> Any:
     """The answer to a request for the topic's route."""
-    request = service.QueryRouteRequest(
-        topic=pb.Resource(name=TOPIC), endpoints=endpoints(address)
-    )
+    request = service.QueryRouteRequest(topic=pb.Resource(name=TOPIC), endpoints=endpoints(address))
     return unary(channel, "QueryRoute")(request, timeout=3, metadata=metadata("route"))
 
 
@@ -166,7 +166,7 @@ def send(address: str, clients: int, seconds: float) -> dict[str, float]:
 
 def receive(address: str, clients: int, seconds: float) -> dict[str, float]:
     """Simple consumers receive and acknowledge batches; gives their rate together."""
-    taken: list[int] = []
+    taken: list[tuple[float, int]] = []
     with grpc.insecure_channel(address, OPTIONS) as channel:
         broker = route(channel, address).message_queues[0].broker.name
     end = time.monotonic() + seconds
@@ -197,12 +197,14 @@ def receive(address: str, clients: int, seconds: float) -> dict[str, float]:
                 answer = ack(request, timeout=10, metadata=name)
                 if answer.status.code != pb.OK:
                     raise RuntimeError(str(answer.status))
-                taken.append(len(found))
+                taken.append((time.monotonic(), len(found)))
             over.set()
 
     began = time.monotonic()
     in_threads(clients, work)
-    return {"rate": sum(taken) / (time.monotonic() - began), "messages": sum(taken)}
+    messages = sum(count for _, count in taken)
+    last = max((when for when, _ in taken), default=began)  # the topic may end before the time
+    return {"rate": messages / max(last - began, 0.001), "messages": messages}
 
 
 def idle(address: str, clients: int, seconds: float) -> dict[str, float]:
@@ -215,51 +217,50 @@ def idle(address: str, clients: int, seconds: float) -> dict[str, float]:
 async def _idle(address: str, broker: str, clients: int, seconds: float) -> dict[str, float]:
     failures: list[str] = []
 
-    async def push_consumer(number: int) -> None:
-        name = metadata(f"idle-{number}")
-        async with grpc.aio.insecure_channel(address, OPTIONS) as channel:
-            stream = telemetry(channel)(metadata=name)
-            await stream.write(settings(address, pb.PUSH_CONSUMER))
-            await stream.read()
-            group, topic = pb.Resource(name=GROUP), pb.Resource(name=TOPIC)
-            beat = service.HeartbeatRequest(group=group, client_type=pb.PUSH_CONSUMER)
-            ask = service.QueryAssignmentRequest(
-                topic=topic, group=group, endpoints=endpoints(address)
-            )
-
-            async def wait() -> None:
-                call, request = receiving(channel), receive_request(broker, waits=True)
-                while True:
-                    async for _ in call(request, timeout=WAIT_S + 5, metadata=name):
-                        pass
-
-            async def repeat(method: str, request: Any, period_s: float) -> None:
-                call = unary(channel, method)
-                while True:
-                    await call(request, timeout=10, metadata=name)
-                    await asyncio.sleep(period_s)
-
-            await asyncio.gather(
-                wait(),
-                repeat("Heartbeat", beat, HEARTBEAT_S),
-                repeat("QueryAssignment", ask, ASSIGNMENT_S),
-            )
-
     async def one(number: int) -> None:
-        await asyncio.sleep(number / 200)   # as they come in a rolling start  # fmt: skip
+        await asyncio.sleep(number / ARRIVALS)
         try:
-            await push_consumer(number)
+            await _push_consumer(address, broker, metadata(f"idle-{number}"))
         except grpc.aio.AioRpcError as error:
-            failures.append(f"{error.code()}")
+            failures.append(str(error.code()))
 
     tasks = [asyncio.create_task(one(number)) for number in range(clients)]
-    await asyncio.sleep(clients / 200 + 10)
+    await asyncio.sleep(clients / ARRIVALS + 10)
     print("ready", flush=True)
     await asyncio.sleep(seconds)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     return {"failures": len(failures)}
+
+
+async def _push_consumer(address: str, broker: str, name: list[tuple[str, str]]) -> None:
+    """Wait for messages for ever."""
+    async with grpc.aio.insecure_channel(address, OPTIONS) as channel:
+        stream = telemetry(channel)(metadata=name)
+        await stream.write(settings(address, pb.PUSH_CONSUMER))
+        await stream.read()
+        group, topic = pb.Resource(name=GROUP), pb.Resource(name=TOPIC)
+        beat = service.HeartbeatRequest(group=group, client_type=pb.PUSH_CONSUMER)
+        ask = service.QueryAssignmentRequest(topic=topic, group=group, endpoints=endpoints(address))
+
+        async def wait() -> None:
+            call, request = receiving(channel), receive_request(broker, waits=True)
+            while True:
+                async for _ in call(request, timeout=WAIT_S + 5, metadata=name):
+                    pass
+
+        async def repeat(method: str, request: Any, period_s: float) -> None:
+            call = unary(channel, method)
+            while True:
+                await call(request, timeout=10, metadata=name)
+                await asyncio.sleep(period_s)
+
+        await asyncio.gather(
+            wait(),
+            repeat("Heartbeat", beat, HEARTBEAT_S),
+            repeat("QueryAssignment", ask, ASSIGNMENT_S),
+        )
 
 
 WORKS: Final = {"send": send, "receive": receive, "idle": idle}
