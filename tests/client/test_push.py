@@ -174,7 +174,7 @@ def test_a_consumer_is_made_with_one_topic_or_several(topic: Any, topics: list[s
 
 def test_a_topic_that_is_none_is_refused() -> None:
     wrong: Any = 7
-    with pytest.raises(UsageError, match="a name or several, as"):
+    with pytest.raises(UsageError, match="the topic name is a text, not 7"):
         PushConsumer("127.0.0.1:9876", group="g", topic=wrong)
 
 

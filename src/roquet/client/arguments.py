@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from roquet.model.errors import UsageError
 from roquet.model.moments import EPOCH
@@ -47,13 +47,13 @@ def check_time(time: object, name: str) -> int:
     return (time - EPOCH) // timedelta(milliseconds=1)
 
 
-def check_topics(topics: object) -> list[str]:
-    """Return a constructor's topics as a list: none, one or several; or UsageError."""
-    if topics is None or isinstance(topics, str):
-        return [] if topics is None else [topics]
-    if not isinstance(topics, Iterable) or isinstance(topics, bytes):
-        raise UsageError(f"topic: a name or several, as ['a', 'b'], not {topics!r:.100}")
-    return list(topics)
+def list_of_topics(topics: object) -> list[Any]:
+    """Return a constructor's topics as a list: none, one or several, which are not checked."""
+    if topics is None:
+        return []
+    if isinstance(topics, Iterable) and not isinstance(topics, str | bytes):
+        return list(topics)
+    return [topics]
 
 
 def check_queue(queue: object) -> MessageQueue:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from roquet.client.arguments import check_topics
+from roquet.client.arguments import list_of_topics
 from roquet.client.config import ConsumeFrom, ConsumerConfig, config_or_default
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
 from roquet.client.consumer import Consumer
@@ -66,7 +66,7 @@ class PopConsumer(Consumer[PoppedMessage]):
         """Set when a subscription or a route has changed."""
         self._throttle = ErrorLogThrottle(f"brokers of {self.group}")
         self._consumer_status.popped = self._popped
-        for each in check_topics(topic):
+        for each in list_of_topics(topic):
             self.subscribe(each, tags, sql=sql)
 
     def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from roquet.client.arguments import check_topics
+from roquet.client.arguments import list_of_topics
 from roquet.client.config import ConsumerConfig, config_or_default
 from roquet.client.consumer import RebalancedConsumer
 from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
@@ -48,7 +48,7 @@ class PushConsumer(RebalancedConsumer):
         if not self._is_broadcast:
             retry = retry_topic(self.group)
             self._filters[retry] = SubscriptionFilter.by_tags(retry, ALL, config.clock.now_ms())
-        for each in check_topics(topic):
+        for each in list_of_topics(topic):
             self.subscribe(each, tags, sql=sql)
 
     def _find_failures(self) -> FailurePolicy:
