@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -167,6 +168,24 @@ def test_batches_are_handled_in_threads_and_single_messages_told_apart(address: 
         consumer.run_batch(handler, size=50, wait_ms=100)
     assert sorted(seen, key=int) == [str(n) for n in range(20)]
     assert seen[-1] == "7"
+
+
+def test_what_is_around_a_handler_gets_its_blocking_message(address: str) -> None:
+    seen: list[object] = []
+
+    @contextmanager
+    def noted(message: ReceivedMessage) -> Iterator[None]:
+        seen.append(type(message))
+        yield
+        message.ack()
+        consumer.stop()
+
+    config = ConsumerConfig(consume_from=ConsumeFrom.FIRST, around=[noted])
+    with Producer(address) as producer:
+        producer.send("BlockingAround", b"x")
+    with PushConsumer(address, group="around", topic="BlockingAround", config=config) as consumer:
+        consumer.run(lambda _message: None)
+    assert seen == [ReceivedMessage]
 
 
 def test_a_consumer_is_iterated_itself(address: str) -> None:

@@ -4,7 +4,8 @@ import asyncio
 import itertools
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from roquet.client.push import PushConsumer
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import ReceivedMessage
 from roquet.client.rebalance.assigned_queues import AssignedQueues
-from roquet.model.errors import CallRefused, UsageError
+from roquet.model.errors import CallRefused, ConfigError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.testing.clock import this_loop
 
@@ -101,6 +102,37 @@ async def test_batches_are_handled_until_a_stop() -> None:
         await consumer.run_batch(handler, size=3, wait_ms=1_000)
         assert seen == [[b"0", b"1", b"2"], [b"3", b"4"]]
     assert cluster.a.committed["g", "t", 0] == 5
+
+
+async def test_what_is_around_handlers_gets_what_they_get() -> None:
+    seen: list[object] = []
+
+    @contextmanager
+    def counted(taken: ReceivedMessage | Sequence[ReceivedMessage]) -> Iterator[None]:
+        seen.append(taken.body if isinstance(taken, ReceivedMessage) else len(taken))
+        yield
+
+    async with consuming({"a": 1}, around=[counted]) as (cluster, consumer):
+        filled(cluster, 1)
+
+        async def handler(_message: ReceivedMessage) -> None:
+            consumer.stop()
+
+        await consumer.run(handler)
+    async with consuming({"a": 1}, around=[counted]) as (cluster, consumer):
+        filled(cluster, 2)
+
+        async def batch_handler(_messages: Sequence[ReceivedMessage]) -> None:
+            consumer.stop()
+
+        await consumer.run_batch(batch_handler)
+    assert seen == [b"0", 2]
+
+
+@pytest.mark.parametrize("around", ["text", [3], len])
+def test_only_functions_are_around_handlers(around: Any) -> None:
+    with pytest.raises(ConfigError, match="around: several functions, as"):
+        ConsumerConfig(around=around)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from roquet.client.connection.stop_signals import PROCESS, StopSignals, is_main_
 from roquet.client.consumer import FETCH_TIMEOUT_MS, Consumer
 from roquet.client.popping.pop_batch import PoppedMessage as AsyncPoppedMessage
 from roquet.client.pull import POLL_COUNT
+from roquet.client.reading.around_handlers import around_calls
 from roquet.client.reading.handler_pool import AsyncMessageHandler, is_coroutine_function
 from roquet.client.reading.handler_result import ALREADY_SETTLED
 from roquet.client.reading.message import InboundMessage, give_up, retry_later, settle
@@ -480,16 +481,19 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
         """
         self._signals.note_reader()
         check_function(handler, "a handler", "the message")
-        plain = cast("MessageHandler[M]", handler)
+        client: Consumer[Any] = self._client
+        if is_coroutine_function(handler):
+            self._thread.wait(client.run(cast("AsyncMessageHandler[AsyncM]", handler)))
+            self._signals.raise_if_interrupted()
+            return
+        plain = around_calls(handler, client._config.around)
 
         def handle(message: InboundMessage) -> object:
             wrapped = self._message_class(message, self._thread)
             result = plain(wrapped)
             return ALREADY_SETTLED if result is None and wrapped.is_settled else result
 
-        is_async = is_coroutine_function(handler)
-        called = cast("AsyncMessageHandler[AsyncM]", handler) if is_async else handle
-        self._thread.wait(self._client.run(called))
+        self._thread.wait(client._run_each(handle))
         self._signals.raise_if_interrupted()
 
     def run_batch(
@@ -506,7 +510,8 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
         """
         self._signals.note_reader()
         check_function(handler, "a batch handler", "the messages")
-        plain = cast("BatchHandler[M]", handler)
+        client: Consumer[Any] = self._client
+        plain = around_calls(handler, client._config.around)
 
         def handle(batch: MessageBatch[AsyncM]) -> object:
             messages = batch.messages
@@ -518,7 +523,6 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
                 pairs = zip(messages, wrapped, strict=True)
                 batch.messages = [message for message, seen in pairs if not seen.is_settled]
 
-        client: Consumer[Any] = self._client
         if is_coroutine_function(handler):
             work = client.run_batch(handler, size=size, wait_ms=wait_ms)
         else:

@@ -20,6 +20,7 @@ from roquet.client.connection.background import cancel_and_wait
 from roquet.client.connection.session import Session
 from roquet.client.operator.broker_requests import BrokerRequests, DirectConsumer
 from roquet.client.operator.running_info import ConsumerStatus
+from roquet.client.reading.around_handlers import around_calls
 from roquet.client.reading.graceful_stop import GracefulStop
 from roquet.client.reading.handler_pool import HandlerPool, MessageHandler, create_pool
 from roquet.client.reading.inbox import Inbox
@@ -348,8 +349,11 @@ class Consumer(Generic[M]):
         Running handlers end before `run` returns, within `close_timeout_ms` after a signal. After
         Ctrl-C it raises KeyboardInterrupt.
         """
-        self._begin_reading()
         check_function(handler, "a handler", "the message")
+        await self._run_each(around_calls(handler, self._config.around))
+
+    async def _run_each(self, handler: MessageHandler[M]) -> None:
+        self._begin_reading()
         traced = handler if self._tracer is None else self._tracer.wrap(handler)
         if self._session.spans is not None:
             traced = in_spans(traced, self._session.spans)
@@ -366,7 +370,8 @@ class Consumer(Generic[M]):
         the same time. Raises UsageError with `ordered`, which hands out single messages.
         """
         check_function(handler, "a batch handler", "the messages")
-        await self._run_batches(handler_of_batch(handler), size, wait_ms)
+        within = around_calls(handler, self._config.around)
+        await self._run_batches(handler_of_batch(within), size, wait_ms)
 
     async def _run_batches(
         self, handler: MessageHandler[MessageBatch[M]], size: int, wait_ms: int
