@@ -25,7 +25,7 @@ with PullConsumer(group="pull") as puller:
 
 with PopConsumer(group="pop", topic="Parcels", config=FIRST) as popped:
     count = 0
-    for parcel in popped.messages():
+    for parcel in popped:
         parcel.ack()
         count += 1
         if count == 12:

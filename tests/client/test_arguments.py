@@ -1,5 +1,6 @@
 """Argument checks: what is let through, and what the error says of the rest."""
 
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from roquet.client.arguments import (
     check_number,
     check_queue,
     check_queues,
+    check_time,
     check_timeout,
 )
 from roquet.model.errors import UsageError
@@ -71,3 +73,27 @@ def test_functions_are_those_that_take_one_argument() -> None:
             check_function(wrong, "a handler", "the message")
     with pytest.raises(UsageError, match="a handler is a function, not int"):
         check_function(3, "a handler", "the message")  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        1_769_860_800_000,
+        datetime(2026, 1, 31, 12, tzinfo=UTC),
+        datetime(2026, 1, 31, 13, tzinfo=timezone(timedelta(hours=1))),
+    ],
+)
+def test_a_time_is_ms_or_a_datetime(time: object) -> None:
+    assert check_time(time, "stored") == 1_769_860_800_000
+
+
+@pytest.mark.parametrize(
+    ("time", "text"),
+    [
+        (datetime(2026, 1, 31), "stored: 2026-01-31 00:00:00 has no time zone"),  # noqa: DTZ001
+        ("now", "stored: a whole number"),
+    ],
+)
+def test_a_time_without_a_zone_is_refused(time: object, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        check_time(time, "stored")

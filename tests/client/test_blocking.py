@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_what_is_sent_can_be_pulled(address: str) -> None:
         assert result.messages[0].message_id == receipt.message_id
         assert consumer.min_offset(queue) == 0
         assert consumer.max_offset(queue) > receipt.queue_offset
-        assert consumer.offset_by_time(queue, 0) == 0
+        assert consumer.offset_by_time(queue, datetime(2000, 1, 1, tzinfo=UTC)) == 0
         consumer.commit(queue, 1)
         assert consumer.committed(queue) == 1
         consumer.assign([queue])
@@ -163,6 +164,55 @@ def test_messages_are_handled_in_threads_until_another_one_closes(address: str) 
     assert threads == {"roquet-", "4 queues"}
     assert consumer.subscriptions == {"BlockingRun": "*"}
     assert "@" in consumer.client_id
+
+
+def test_batches_are_handled_in_threads_and_single_messages_told_apart(address: str) -> None:
+    seen: list[str] = []
+    with Producer(address) as producer:
+        producer.send_many(Message("BlockingBatch", b"%d" % n) for n in range(20))
+    consumer = PushConsumer(address, group="batches", topic="BlockingBatch", config=FIRST)
+
+    def handler(messages: Sequence[ReceivedMessage]) -> None:
+        for message in messages:
+            if message.body == b"7" and not message.tries:
+                message.nack(1_000)
+            else:
+                seen.append(message.body.decode())
+        if len(seen) == 20:
+            consumer.stop()
+
+    with consumer:
+        consumer.run_batch(handler, size=50, wait_ms=100)
+    assert sorted(seen, key=int) == [str(n) for n in range(20)]
+    assert seen[-1] == "7"
+
+
+def test_what_is_around_a_handler_gets_its_blocking_message(address: str) -> None:
+    seen: list[object] = []
+
+    @contextmanager
+    def noted(message: ReceivedMessage) -> Iterator[None]:
+        seen.append(type(message))
+        yield
+        message.ack()
+        consumer.stop()
+
+    config = ConsumerConfig(consume_from=ConsumeFrom.FIRST, around=[noted])
+    with Producer(address) as producer:
+        producer.send("BlockingAround", b"x")
+    with PushConsumer(address, group="around", topic="BlockingAround", config=config) as consumer:
+        consumer.run(lambda _message: None)
+    assert seen == [ReceivedMessage]
+
+
+def test_a_consumer_is_iterated_itself(address: str) -> None:
+    with Producer(address) as producer:
+        producer.send("BlockingIterated", b"x")
+    with PushConsumer(address, group="it", topic="BlockingIterated", config=FIRST) as consumer:
+        for message in consumer:
+            with message:
+                assert message.stored_at.tzinfo is UTC
+            consumer.stop()
 
 
 def test_a_loop_over_messages_acknowledges_by_blocks(address: str) -> None:

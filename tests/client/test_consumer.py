@@ -4,6 +4,9 @@ import asyncio
 import itertools
 import os
 import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from tests.client.conftest import (
@@ -23,7 +26,7 @@ from roquet.client.push import PushConsumer
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import ReceivedMessage
 from roquet.client.rebalance.assigned_queues import AssignedQueues
-from roquet.model.errors import CallRefused, UsageError
+from roquet.model.errors import CallRefused, ConfigError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.testing.clock import this_loop
 
@@ -72,6 +75,80 @@ async def test_a_cancelled_fetch_drops_messages_of_revoked_queues(created: Creat
         await asyncio.wait([fetching, handing_back])
         assert this_loop().clock.monotonic_ms() == 2_000
         assert inboxes[0].pop() is None
+
+
+async def test_a_consumer_is_iterated_itself() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
+        filled(cluster, 3)
+        seen = []
+        async for message in consumer:
+            await message.ack()
+            seen.append(message.body)
+            if len(seen) == 3:
+                consumer.stop()
+        assert seen == [b"0", b"1", b"2"]
+
+
+async def test_batches_are_handled_until_a_stop() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
+        filled(cluster, 5)
+        seen = []
+
+        async def handler(messages: Sequence[ReceivedMessage]) -> None:
+            seen.append([message.body for message in messages])
+            if len(seen) == 2:
+                consumer.stop()
+
+        await consumer.run_batch(handler, size=3, wait_ms=1_000)
+        assert seen == [[b"0", b"1", b"2"], [b"3", b"4"]]
+    assert cluster.a.committed["g", "t", 0] == 5
+
+
+async def test_what_is_around_handlers_gets_what_they_get() -> None:
+    seen: list[object] = []
+
+    @contextmanager
+    def counted(taken: ReceivedMessage | Sequence[ReceivedMessage]) -> Iterator[None]:
+        seen.append(taken.body if isinstance(taken, ReceivedMessage) else len(taken))
+        yield
+
+    async with consuming({"a": 1}, around=[counted]) as (cluster, consumer):
+        filled(cluster, 1)
+
+        async def handler(_message: ReceivedMessage) -> None:
+            consumer.stop()
+
+        await consumer.run(handler)
+    async with consuming({"a": 1}, around=[counted]) as (cluster, consumer):
+        filled(cluster, 2)
+
+        async def batch_handler(_messages: Sequence[ReceivedMessage]) -> None:
+            consumer.stop()
+
+        await consumer.run_batch(batch_handler)
+    assert seen == [b"0", 2]
+
+
+@pytest.mark.parametrize("around", ["text", [3], len])
+def test_only_functions_are_around_handlers(around: Any) -> None:
+    with pytest.raises(ConfigError, match="around: several functions, as"):
+        ConsumerConfig(around=around)
+
+
+@pytest.mark.parametrize(
+    ("settings", "values", "match"),
+    [
+        ({}, {"size": 0}, "size: 0 is less than 1"),
+        ({}, {"wait_ms": -1}, "wait_ms: -1 is less than 0"),
+        ({"ordered": True}, {}, "one message at a time: use `run`"),
+    ],
+)
+async def test_a_batch_of_nothing_or_of_ordered_messages_is_refused(
+    settings: dict[str, Any], values: dict[str, int], match: str
+) -> None:
+    async with consuming({"a": 1}, **settings) as (_cluster, consumer):
+        with pytest.raises(UsageError, match=match):
+            await consumer.run_batch(lambda _messages: None, **values)
 
 
 async def test_messages_go_on_until_the_consumer_is_closed() -> None:

@@ -164,6 +164,20 @@ async def test_only_wanted_tags_arrive() -> None:
             assert [m.body for m in await consumer.fetch(3, 1_000)] == [b"A", b"C"]
 
 
+@pytest.mark.parametrize(
+    ("topic", "topics"), [("t", ["t"]), (["t", "u"], ["t", "u"]), ((), []), (None, [])]
+)
+def test_a_consumer_is_made_with_one_topic_or_several(topic: Any, topics: list[str]) -> None:
+    consumer = PushConsumer("127.0.0.1:9876", group="g", topic=topic, tags="a")
+    assert consumer.subscriptions == dict.fromkeys(topics, "a")
+
+
+def test_a_topic_that_is_none_is_refused() -> None:
+    wrong: Any = 7
+    with pytest.raises(UsageError, match="the topic name is a text, not 7"):
+        PushConsumer("127.0.0.1:9876", group="g", topic=wrong)
+
+
 async def test_a_topic_may_be_left_and_another_one_taken() -> None:
     async with fake_cluster(t={"a": 1}, u={"a": 1}) as cluster, consumer_of(cluster) as consumer:
         await asyncio.sleep(1)

@@ -1,5 +1,6 @@
 import copy
 import pickle
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -95,3 +96,9 @@ def test_messages_can_be_copied_and_handed_to_another_process() -> None:
 
 def dumped_and_loaded(message: object) -> object:
     return pickle.loads(pickle.dumps(message))
+
+
+def test_its_times_are_datetimes_in_utc_too() -> None:
+    message = msgspec.structs.replace(stored(), born_ms=1_000, stored_ms=2_000)
+    assert message.born_at == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert message.stored_at == datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC)

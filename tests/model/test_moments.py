@@ -1,9 +1,9 @@
-from datetime import UTC
+from datetime import UTC, datetime
 
 import pytest
 
-from roquet.model.errors import ConfigError
-from roquet.model.moments import parse_moment
+from roquet.model.errors import ConfigError, RecordError
+from roquet.model.moments import parse_moment, utc_time
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,13 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 def test_a_year_that_nobody_means_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=f"--to: {text} is not in the years 1970 to 2199"):
         parse_moment(text, "--to", UTC)
+
+
+def test_ms_are_a_datetime_in_utc() -> None:
+    assert utc_time(1_769_860_800_123) == datetime(2026, 1, 31, 12, 0, 0, 123_000, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("ms", [2**63 - 1, -(2**63)])
+def test_ms_of_no_year_are_refused(ms: int) -> None:
+    with pytest.raises(RecordError, match="no date of the years 1 to 9999"):
+        utc_time(ms)

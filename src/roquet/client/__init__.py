@@ -29,6 +29,7 @@ from roquet.client.pull import PullConsumer
 from roquet.client.push import PushConsumer
 from roquet.client.reading.handler_pool import MessageHandler
 from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.message_batch import BatchHandler
 from roquet.client.reading.request_reply import ReplyMessage
 from roquet.client.rebalance.listeners import RebalanceListener
 from roquet.client.sending.prepare import MessageFields
@@ -66,6 +67,7 @@ from roquet.rules.replication.read_from import ReadFrom
 from roquet.wire.records.compression import Compression
 
 __all__ = [
+    "BatchHandler",
     "CallError",
     "CallRefused",
     "CallTimeout",

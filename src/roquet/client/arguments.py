@@ -2,9 +2,11 @@
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVar
 
 from roquet.model.errors import UsageError
+from roquet.model.moments import EPOCH
 from roquet.model.names import is_text
 from roquet.model.queue import MessageQueue
 
@@ -34,6 +36,24 @@ def check_timeout(timeout_ms: object, name: str = "timeout_ms", least: int = 0) 
     """Raise UsageError unless this is a time in ms, or None where no limit is meant."""
     if timeout_ms is not None:
         check_number(timeout_ms, name, least, TIMEOUT_MS_MAX)
+
+
+def check_time(time: object, name: str) -> int:
+    """Return a time in ms since 1970, given so or as a datetime with a time zone; or UsageError."""
+    if not isinstance(time, datetime):
+        return check_number(time, name, -INT64_MAX)
+    if time.utcoffset() is None:
+        raise UsageError(f"{name}: {time} has no time zone; datetime.now(UTC) has one")
+    return (time - EPOCH) // timedelta(milliseconds=1)
+
+
+def list_of_topics(topics: object) -> list[Any]:
+    """Return a constructor's topics as a list: none, one or several, which are not checked."""
+    if topics is None:
+        return []
+    if isinstance(topics, Iterable) and not isinstance(topics, str | bytes):
+        return list(topics)
+    return [topics]
 
 
 def check_queue(queue: object) -> MessageQueue:

@@ -38,10 +38,17 @@ from roquet.client.connection.stop_signals import PROCESS, StopSignals, is_main_
 from roquet.client.consumer import FETCH_TIMEOUT_MS, Consumer
 from roquet.client.popping.pop_batch import PoppedMessage as AsyncPoppedMessage
 from roquet.client.pull import POLL_COUNT
-from roquet.client.reading.handler_pool import AsyncMessageHandler
+from roquet.client.reading.around_handlers import around_calls
+from roquet.client.reading.handler_pool import AsyncMessageHandler, is_coroutine_function
 from roquet.client.reading.handler_result import ALREADY_SETTLED
 from roquet.client.reading.message import InboundMessage, give_up, retry_later, settle
 from roquet.client.reading.message import ReceivedMessage as AsyncReceivedMessage
+from roquet.client.reading.message_batch import (
+    BATCH_SIZE,
+    BATCH_WAIT_MS,
+    AsyncBatchHandler,
+    MessageBatch,
+)
 from roquet.client.rebalance.listeners import RebalanceListener
 from roquet.client.sending.delivery import RoundRobin
 from roquet.client.sending.prepare import MessageFields, build_message
@@ -69,6 +76,7 @@ from roquet.model.subscription import ALL
 from roquet.rules.replication.read_from import ReadFrom
 
 __all__ = [
+    "BatchHandler",
     "CallError",
     "CallRefused",
     "CallTimeout",
@@ -153,6 +161,10 @@ R = TypeVar("R", bound=push.PushConsumer | pulling.PullConsumer)
 
 MessageHandler: TypeAlias = Callable[[M], object]
 """A user's function of a message: a return acknowledges the message, an exception fails it."""
+
+BatchHandler: TypeAlias = Callable[[Sequence[M]], object]
+"""A user's function of several messages: a return acknowledges those that are not settled yet, an
+exception fails them."""
 
 
 def _waiting(
@@ -456,6 +468,10 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
             yield message
         self._signals.raise_if_interrupted()
 
+    def __iter__(self) -> Iterator[M]:
+        """Iterate as `messages` does."""
+        return self.messages()
+
     def run(self, handler: MessageHandler[M] | AsyncMessageHandler[AsyncM]) -> None:
         """Call a function with every message until `stop`, `close`, SIGTERM or Ctrl-C.
 
@@ -465,16 +481,53 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
         """
         self._signals.note_reader()
         check_function(handler, "a handler", "the message")
-        plain = cast("MessageHandler[M]", handler)
+        client: Consumer[Any] = self._client
+        if is_coroutine_function(handler):
+            self._thread.wait(client.run(cast("AsyncMessageHandler[AsyncM]", handler)))
+            self._signals.raise_if_interrupted()
+            return
+        plain = around_calls(handler, client._config.around)
 
         def handle(message: InboundMessage) -> object:
             wrapped = self._message_class(message, self._thread)
             result = plain(wrapped)
             return ALREADY_SETTLED if result is None and wrapped.is_settled else result
 
-        is_async = inspect.iscoroutinefunction(handler)
-        called = cast("AsyncMessageHandler[AsyncM]", handler) if is_async else handle
-        self._thread.wait(self._client.run(called))
+        self._thread.wait(client._run_each(handle))
+        self._signals.raise_if_interrupted()
+
+    def run_batch(
+        self,
+        handler: BatchHandler[M] | AsyncBatchHandler[AsyncM],
+        *,
+        size: int = BATCH_SIZE,
+        wait_ms: int = BATCH_WAIT_MS,
+    ) -> None:
+        """Call a function with up to `size` messages at a time until `stop`, as `run` does.
+
+        See `roquet.client.consumer`. A plain `def` is called in threads, an `async def` on the
+        event loop's own thread.
+        """
+        self._signals.note_reader()
+        check_function(handler, "a batch handler", "the messages")
+        client: Consumer[Any] = self._client
+        plain = around_calls(handler, client._config.around)
+
+        def handle(batch: MessageBatch[AsyncM]) -> object:
+            messages = batch.messages
+            wrapped = [self._message_class(message, self._thread) for message in messages]
+            try:
+                return plain(wrapped)
+            finally:
+                # What the handler settled reaches the loop later than the end of the batch may.
+                pairs = zip(messages, wrapped, strict=True)
+                batch.messages = [message for message, seen in pairs if not seen.is_settled]
+
+        if is_coroutine_function(handler):
+            work = client.run_batch(handler, size=size, wait_ms=wait_ms)
+        else:
+            work = client._run_batches(handle, size, wait_ms)
+        self._thread.wait(work)
         self._signals.raise_if_interrupted()
 
 
@@ -488,7 +541,7 @@ class _Subscriber(_Consumer[S, M, AsyncM]):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
-        topic: str | None = None,
+        topic: str | Sequence[str] | None = None,
         tags: str = ALL,
         sql: str | None = None,
         config: ConsumerConfig | None = None,

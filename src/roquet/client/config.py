@@ -1,6 +1,7 @@
 """ClientConfig, ProducerConfig, ConsumerConfig: optional settings of clients, with their checks."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from enum import Enum
 from pathlib import Path
 from random import Random
@@ -28,6 +29,10 @@ from roquet.rules.consumption.pull import (
 )
 from roquet.rules.replication.read_from import ReadFrom
 from roquet.wire.records.compression import Compression
+
+Around: TypeAlias = Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
+"""A function that is called with what a handler is called with. What it returns is entered before
+the handler, and left after it with the handler's exception, if that raises one."""
 
 NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
 """Environment variable with name server addresses; Apache RocketMQ's clients read it as well."""
@@ -250,6 +255,10 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     """Handle the messages of a queue in order, one at a time, on one member at a time."""
     concurrency: int = 20
     """Number of handlers that run at the same time."""
+    around: Sequence[Around] = ()
+    """Functions of a message that return context managers, as `contextlib.contextmanager` makes
+    them: each is entered around every call of a handler, the first one outermost. A handler of
+    `run_batch` gives them its list of messages."""
     handler_limit_ms: int = HANDLER_LIMIT_MS
     """Time limit of one handler call of `run`, after which the message counts as failed. Ordered
     queues have no limit, as in Java."""
@@ -295,6 +304,8 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, CONSUMER_MINIMUMS)
+        if callable(self.around) or not all(map(callable, self.around)):
+            raise ConfigError(f"around: several functions, as [f], not {self.around!r:.100}")
 
 
 def check_consumption(config: ConsumerConfig) -> None:

@@ -4,20 +4,37 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final, Generic, Self
 
-from roquet.client.arguments import check_function, check_number, check_timeout
+from roquet.client.arguments import (
+    TIMEOUT_MS_MAX,
+    check_function,
+    check_number,
+    check_time,
+    check_timeout,
+)
 from roquet.client.config import ConsumerConfig, check_consumption, strategy_name
 from roquet.client.connection import open_consumers
 from roquet.client.connection.background import cancel_and_wait
 from roquet.client.connection.session import Session
 from roquet.client.operator.broker_requests import BrokerRequests, DirectConsumer
 from roquet.client.operator.running_info import ConsumerStatus
+from roquet.client.reading.around_handlers import around_calls
 from roquet.client.reading.graceful_stop import GracefulStop
-from roquet.client.reading.handler_pool import MessageHandler, create_pool
+from roquet.client.reading.handler_pool import HandlerPool, MessageHandler, create_pool
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.local_offsets import LocalOffsets, offsets_folder
-from roquet.client.reading.message import M, ReceivedMessage, retry_later
+from roquet.client.reading.message import M, ReceivedMessage
+from roquet.client.reading.message_batch import (
+    BATCH_SIZE,
+    BATCH_WAIT_MS,
+    BatchHandler,
+    BatchInbox,
+    MessageBatch,
+    handler_of_batch,
+    handler_of_one,
+)
 from roquet.client.reading.offsets import GroupOffsets
 from roquet.client.reading.pull_request import Puller, SubscriptionFilter
 from roquet.client.reading.queue_reader import QueueReader, ReaderContext
@@ -45,9 +62,10 @@ FETCH_TIMEOUT_MS: Final = 5_000
 class Consumer(Generic[M]):
     """A member of a group that reads queues and hands out their messages.
 
-    Four methods read: `fetch` returns a list, `next` one message, `messages` iterates without end,
-    `run` calls a function. A message that is not acknowledged holds back its queue's offset and
-    comes again. `M` is the class of the messages: ReceivedMessage, or PoppedMessage in PopConsumer.
+    `async for` over the consumer iterates without end, `next` returns one message, `fetch` a list,
+    `run` calls a function with each, and `run_batch` with many. A message that is not acknowledged
+    holds back its queue's offset and comes again. `M` is the class of the messages:
+    ReceivedMessage, or PoppedMessage in PopConsumer.
     """
 
     _consume_type: ConsumeType
@@ -306,19 +324,15 @@ class Consumer(Generic[M]):
                     break
                 messages.append(message)
         except BaseException:
-            self._put_back(messages)
+            self._inbox.put_back(messages)
             raise
         if not messages:
             self._graceful_stop.signals.note_empty_read()
         return messages
 
-    def _put_back(self, messages: Sequence[M]) -> None:
-        """Put messages that were taken but not returned back to the front."""
-        for message in reversed(messages):
-            if message.is_held:
-                self._inbox.put_first(message)
-            else:
-                retry_later(message)
+    def __aiter__(self) -> AsyncIterator[M]:
+        """Iterate as `messages` does."""
+        return self.messages()
 
     async def messages(self) -> AsyncIterator[M]:
         """Iterate over messages until `stop`, `close`, SIGTERM or Ctrl-C."""
@@ -335,13 +349,44 @@ class Consumer(Generic[M]):
         Running handlers end before `run` returns, within `close_timeout_ms` after a signal. After
         Ctrl-C it raises KeyboardInterrupt.
         """
-        self._begin_reading()
         check_function(handler, "a handler", "the message")
+        await self._run_each(around_calls(handler, self._config.around))
+
+    async def _run_each(self, handler: MessageHandler[M]) -> None:
+        self._begin_reading()
         traced = handler if self._tracer is None else self._tracer.wrap(handler)
         if self._session.spans is not None:
             traced = in_spans(traced, self._session.spans)
-        work = create_pool(traced, self._inbox, self._config)
-        task = asyncio.create_task(work.run(), name=f"handlers of {self.group}")
+        await self._run(create_pool(traced, self._inbox, self._config), handler)
+
+    async def run_batch(
+        self, handler: BatchHandler[M], *, size: int = BATCH_SIZE, wait_ms: int = BATCH_WAIT_MS
+    ) -> None:
+        """Call a function with up to `size` messages at a time until `stop`, as `run` does.
+
+        A batch that is not full is handled `wait_ms` after its first message came. A return
+        acknowledges its messages, an exception fails them all, but for those that the function has
+        settled itself: `await message.nack()` tells one apart. `concurrency` batches are handled at
+        the same time. Raises UsageError with `ordered`, which hands out single messages.
+        """
+        check_function(handler, "a batch handler", "the messages")
+        within = around_calls(handler, self._config.around)
+        await self._run_batches(handler_of_batch(within), size, wait_ms)
+
+    async def _run_batches(
+        self, handler: MessageHandler[MessageBatch[M]], size: int, wait_ms: int
+    ) -> None:
+        self._begin_reading()
+        check_number(size, "size", 1)
+        check_number(wait_ms, "wait_ms", 0, TIMEOUT_MS_MAX)
+        if self._config.ordered:
+            raise UsageError("an ordered consumer hands out one message at a time: use `run`")
+        batches = BatchInbox(self._inbox, size, wait_ms)
+        await self._run(create_pool(handler, batches, self._config), handler_of_one(handler))
+
+    async def _run(self, pool: HandlerPool[Any], handler: MessageHandler[M]) -> None:
+        """Let a pool work to its end; `handler` is for messages that operators send directly."""
+        task = asyncio.create_task(pool.run(), name=f"handlers of {self.group}")
         self._direct_consumer.use_handler(handler, task)
         await self._graceful_stop.wait_for(task)
 
@@ -372,10 +417,13 @@ class Consumer(Generic[M]):
             )
         self._assigned_queues.seek(reader.queue, offset, message_filter)
 
-    async def seek_to_time(self, queue: MessageQueue, stored_ms: int) -> None:
-        """Read an assigned queue from the first message stored at or after a time."""
+    async def seek_to_time(self, queue: MessageQueue, stored: int | datetime) -> None:
+        """Read an assigned queue from the first message stored at or after a time.
+
+        The time is a datetime with a time zone, or ms since 1970.
+        """
         self._assigned_queues.reader(queue)
-        self.seek(queue, await self._offsets.by_time(queue, stored_ms))
+        self.seek(queue, await self._offsets.by_time(queue, check_time(stored, "stored")))
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Read an assigned queue from the oldest message that the broker still has."""

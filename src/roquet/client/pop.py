@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from roquet.client.arguments import list_of_topics
 from roquet.client.config import ConsumeFrom, ConsumerConfig, config_or_default
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
 from roquet.client.consumer import Consumer
@@ -30,7 +31,7 @@ class PopConsumer(Consumer[PoppedMessage]):
     """A member of a group that takes messages from any queue, as many as it can handle.
 
         async with PopConsumer("127.0.0.1:9876", group="billing", topic="orders") as consumer:
-            async for message in consumer.messages():
+            async for message in consumer:
                 await charge(message.body)
                 await message.ack()
 
@@ -48,7 +49,7 @@ class PopConsumer(Consumer[PoppedMessage]):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
-        topic: str | None = None,
+        topic: str | Sequence[str] | None = None,
         tags: str = ALL,
         sql: str | None = None,
         config: ConsumerConfig | None = None,
@@ -65,8 +66,8 @@ class PopConsumer(Consumer[PoppedMessage]):
         """Set when a subscription or a route has changed."""
         self._throttle = ErrorLogThrottle(f"brokers of {self.group}")
         self._consumer_status.popped = self._popped
-        if topic is not None:
-            self.subscribe(topic, tags, sql=sql)
+        for each in list_of_topics(topic):
+            self.subscribe(each, tags, sql=sql)
 
     def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
         """Subscribe to a topic: to all messages, or to those with one of some tags (`A || B`).

@@ -1,6 +1,7 @@
 """PullConsumer: you choose the queues and manage the offsets."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from roquet.client.arguments import (
     check_number,
     check_queue,
     check_queues,
+    check_time,
     check_timeout,
 )
 from roquet.client.config import ConsumerConfig, config_or_default
@@ -179,8 +181,12 @@ class PullConsumer(RebalancedConsumer):
         await self._ensure_route(queue)
         return await self._offsets.max_offset(queue)
 
-    async def offset_by_time(self, queue: MessageQueue, stored_ms: int) -> int:
-        """The offset of the first message stored at or after a time."""
+    async def offset_by_time(self, queue: MessageQueue, stored: int | datetime) -> int:
+        """The offset of the first message stored at or after a time.
+
+        The time is a datetime with a time zone, or ms since 1970.
+        """
+        stored_ms = check_time(stored, "stored")
         await self._ensure_route(queue)
         return await self._offsets.by_time(queue, stored_ms)
 

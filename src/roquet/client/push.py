@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from roquet.client.arguments import list_of_topics
 from roquet.client.config import ConsumerConfig, config_or_default
 from roquet.client.consumer import RebalancedConsumer
 from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
@@ -37,7 +38,7 @@ class PushConsumer(RebalancedConsumer):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
-        topic: str | None = None,
+        topic: str | Sequence[str] | None = None,
         tags: str = ALL,
         sql: str | None = None,
         config: ConsumerConfig | None = None,
@@ -47,8 +48,8 @@ class PushConsumer(RebalancedConsumer):
         if not self._is_broadcast:
             retry = retry_topic(self.group)
             self._filters[retry] = SubscriptionFilter.by_tags(retry, ALL, config.clock.now_ms())
-        if topic is not None:
-            self.subscribe(topic, tags, sql=sql)
+        for each in list_of_topics(topic):
+            self.subscribe(each, tags, sql=sql)
 
     def _find_failures(self) -> FailurePolicy:
         config = self._config

@@ -9,6 +9,7 @@ import msgspec
 
 from roquet.model import properties as names
 from roquet.model.errors import UsageError
+from roquet.model.moments import utc_time
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -88,6 +89,16 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     def message_id(self) -> str:
         """The producer's message id, or the broker's if the producer set none."""
         return self.properties.get(names.UNIQUE_KEY) or self.offset_message_id
+
+    @property
+    def born_at(self) -> datetime:
+        """`born_ms` as a datetime in UTC; RecordError for one that no date has."""
+        return utc_time(self.born_ms)
+
+    @property
+    def stored_at(self) -> datetime:
+        """`stored_ms` as a datetime in UTC; RecordError for one that no date has."""
+        return utc_time(self.stored_ms)
 
     @property
     def tag(self) -> str | None:

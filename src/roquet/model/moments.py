@@ -1,12 +1,13 @@
 """Moments: times that people write, as 2026-01-31T12:00, or in ms since the epoch."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
-from roquet.model.errors import ConfigError
+from roquet.model.errors import ConfigError, RecordError
 
 DAY_MS: Final = 86_400_000
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 PLAUSIBLE_FROM_MS: Final = 946_684_800_000
 """The year 2000. A smaller number is no time in ms: it is seconds, or a date without dashes."""
 
@@ -23,6 +24,14 @@ _DATES: Final = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%
 
 _UNITS: Final = ((1000, 1), (1, 1000), (1, 1_000_000))
 """Seconds, microseconds and nanoseconds: factor and divisor that make ms of them."""
+
+
+def utc_time(ms: int) -> datetime:
+    """A time in ms since 1970 as a datetime in UTC; RecordError for one that no date has."""
+    try:
+        return EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        raise RecordError(f"{ms} ms since 1970 are no date of the years 1 to 9999") from None
 
 
 def parse_moment(text: str, name: str, zone: tzinfo | None = None, *, forms: str = FORMS) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import threading
 from concurrent.futures import Future
 
@@ -79,3 +80,15 @@ def test_an_interrupted_wait_cancels_the_coroutine(monkeypatch: pytest.MonkeyPat
     with pytest.raises(KeyboardInterrupt):
         thread.wait(work())
     assert not ended.is_set() or ended.wait(5)
+
+
+async def test_a_blocking_wait_in_a_coroutine_is_warned_of() -> None:
+    with pytest.warns(RuntimeWarning, match="stops everything else of its event loop"):
+        assert LoopThread.shared().wait(thread_name()) == "roquet-loop"
+
+
+async def test_in_a_notebook_which_has_a_loop_anyway_it_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "ipykernel", asyncio)
+    assert LoopThread.shared().wait(thread_name()) == "roquet-loop"

@@ -49,6 +49,7 @@ CONSUMER: Uses = {
     "fetch": lambda c: c.fetch(1, 100),
     "messages": stream,
     "run": lambda c: c.run(handle),
+    "run_batch": lambda c: c.run_batch(handle),
     "lag": lambda c: c.lag(),
     "pause": lambda c: c.pause(),
     "resume": lambda c: c.resume(),

@@ -1,5 +1,6 @@
 """The life of a client's session."""
 
+import gc
 import sys
 from typing import Any
 
@@ -10,6 +11,7 @@ from roquet.client.config import ClientConfig
 from roquet.client.connection.session import Session
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.subscription import HeartbeatData
+from roquet.testing.clock import in_virtual_time
 
 
 def data() -> HeartbeatData:
@@ -62,3 +64,29 @@ def test_tracing_needs_a_provider_and_opentelemetry(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "opentelemetry.context", None)
     with pytest.raises(ConfigError, match=r"pip install 'roquet\[tracing\]'"):
         Session("127.0.0.1:1", ClientConfig(tracing=True)).open_spans()
+
+
+def test_a_client_that_nobody_closed_is_warned_of_once_it_is_forgotten() -> None:
+    async def forget() -> None:
+        Session("127.0.0.1:1", config_of(ClientConfig)).start(data)
+
+    def forgotten() -> None:
+        in_virtual_time(forget)()
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match="was not closed: use `async with`, or close it"):
+        forgotten()
+
+
+async def test_a_closed_client_and_one_that_never_started_are_forgotten_silently(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    session = Session("127.0.0.1:1", config_of(ClientConfig))
+    session.start(data)
+    await session.close()
+    del session
+    Session("127.0.0.1:1", ClientConfig())
+    with pytest.raises(ConfigError):
+        Session("", ClientConfig())
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []

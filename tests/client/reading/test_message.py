@@ -13,6 +13,7 @@ from roquet.client.reading.message import (
     retry_later,
 )
 from roquet.model.errors import RecordError, UsageError
+from roquet.model.moments import utc_time
 from roquet.model.queue import MessageQueue
 from roquet.wire.records import record
 
@@ -63,6 +64,9 @@ def test_everything_that_is_known_of_it_can_be_read() -> None:
     assert (message.flag, message.size, message.position) == (5, len(raw), 4096)
     assert (message.born_ms, message.born_host) == (11, "10.0.0.1:10911")
     assert (message.stored_ms, message.store_host) == (12, "10.0.0.1:10911")
+    assert (message.born_at, message.stored_at) == (
+        utc_time(message.born_ms), utc_time(message.stored_ms)
+    )  # fmt: skip
     assert (message.reconsume_times, message.tries, message.is_held) == (2, 2, True)
     assert repr(message) == "<ReceivedMessage ID t@a:3 offset 7>"
 

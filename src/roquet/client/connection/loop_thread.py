@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import sys
 import threading
+import warnings
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -47,9 +49,24 @@ class LoopThread:
         if self.pid != os.getpid():
             work.close()
             raise UsageError("this client was made before a fork: make a new one in the child")
+        if _is_in_event_loop() and "ipykernel" not in sys.modules:  # notebooks have a loop anyway
+            warnings.warn(
+                "a blocking client waits in a coroutine, and stops everything else of its event"
+                " loop: use roquet.client there, or a thread (asyncio.to_thread)",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
         except BaseException:
             future.cancel()  # the caller has given up, for example after Ctrl-C
             raise
+
+
+def _is_in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

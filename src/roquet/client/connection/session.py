@@ -1,6 +1,7 @@
 """Session: the parts that every client has: identity, connections, routes and heartbeats."""
 
 import os
+import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, cast
@@ -119,6 +120,17 @@ class Session:
                 "this client is not started: enter it (with, async with), or call start()"
             )
         self._own_loop.check()
+
+    def __del__(self) -> None:
+        """Warn of a client that nobody closed, as Python does of files and sockets."""
+        # False for what a forked child inherits, or what failed before it was open.
+        if getattr(self, "is_open", False) and CURRENT_PROCESS.pid == self.identity.pid:
+            warnings.warn(
+                f"client {self.identity.client_id} was not closed: use `async with`, or close it",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
 
     async def close(self) -> None:
         """End all tasks and close all connections."""

@@ -183,10 +183,7 @@ class CoroutinePool(Generic[M]):
         if cancellations == 0:  # the handler awaited something that was cancelled
             fail_message(message, error)
             return True
-        if message.is_held and not message.is_settled:
-            self._inbox.put_first(message)
-        else:
-            retry_later(message)
+        self._inbox.put_back([message])
         return False
 
 

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Generic
 
-from roquet.client.reading.message import M, MessageOwner, owner_of
+from roquet.client.reading.message import M, MessageOwner, owner_of, retry_later
 
 
 class Inbox(Generic[M]):
@@ -32,6 +32,14 @@ class Inbox(Generic[M]):
         if not self.is_closed:
             self._messages.appendleft(message)
             self._wake(1)
+
+    def put_back(self, messages: Sequence[M]) -> None:
+        """Put messages that were taken, but that nobody has settled, back to the front."""
+        for message in reversed(messages):
+            if message.is_held and not message.is_settled:
+                self.put_first(message)
+            else:
+                retry_later(message)
 
     def withdraw(self, owner: MessageOwner) -> list[M]:
         """Remove and return the messages of one owner, in their order."""

@@ -1,6 +1,7 @@
 """ReceivedMessage: a message of a consumer, with its methods to settle it."""
 
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final, NoReturn, Protocol, Self, TypeVar
@@ -9,6 +10,7 @@ from roquet.client.arguments import check_timeout
 from roquet.model import properties as names
 from roquet.model.errors import RecordError, UsageError
 from roquet.model.flags import COMPRESSION_MASK
+from roquet.model.moments import utc_time
 from roquet.model.names import is_retry
 from roquet.model.namespaces import unwrap
 from roquet.model.queue import MessageQueue
@@ -145,6 +147,16 @@ class InboundMessage:
     def stored_ms(self) -> int:
         """Time of storage, by the broker's clock."""
         return self._record.stored_ms
+
+    @property
+    def born_at(self) -> datetime:
+        """`born_ms` as a datetime in UTC; RecordError for one that no date has."""
+        return utc_time(self.born_ms)
+
+    @property
+    def stored_at(self) -> datetime:
+        """`stored_ms` as a datetime in UTC; RecordError for one that no date has."""
+        return utc_time(self.stored_ms)
 
     @property
     def store_host(self) -> str:

@@ -1,13 +1,13 @@
 """Prepared messages: a user's message checked and encoded for the wire, before anything is sent."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final, TypedDict
 
 import msgspec
 
-from roquet.client.arguments import INT32_MAX, check_number
+from roquet.client.arguments import INT32_MAX, check_number, check_time
 from roquet.client.config import ProducerConfig, Selector
 from roquet.client.connection.identity import MessageIdGenerator
 from roquet.client.sending.selectors import QueueSelection
@@ -282,9 +282,7 @@ def _delay_ms(delay: timedelta) -> int:
 def _epoch_ms(at: datetime) -> int:
     if not isinstance(at, datetime):
         raise UsageError(f"deliver_at is a datetime, not {at!r}")
-    if at.tzinfo is None:
-        raise UsageError(f"deliver_at {at} has no time zone: datetime.now(UTC) + ... has one")
-    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    return check_time(at, "deliver_at")
 
 
 def _checked_order_key(key: str) -> str:

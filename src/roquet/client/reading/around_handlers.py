@@ -1,0 +1,55 @@
+"""Around handlers: context managers that are entered for each call of a user's handler.
+
+They are for what belongs to every message: a database session, a timer, fields of a logger.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+)
+from typing import Any
+
+from roquet.client.config import Around
+from roquet.client.reading.handler_pool import is_coroutine_function
+from roquet.model.errors import UsageError
+
+
+def around_calls(handler: Callable[[Any], Any], around: Sequence[Around]) -> Callable[[Any], Any]:
+    """Wrap a handler, so that each of `around` is entered in turn, the first one outermost."""
+    if not around:
+        return handler
+    wrap = _around_coroutine if is_coroutine_function(handler) else _around_function
+    return wrap(handler, around)
+
+
+def _around_coroutine(handler: Callable[[Any], Any], around: Sequence[Around]) -> Any:
+    async def awaited(taken: Any) -> object:
+        async with AsyncExitStack() as stack:
+            for each in around:
+                manager = each(taken)
+                if isinstance(manager, AbstractAsyncContextManager):
+                    await stack.enter_async_context(manager)
+                else:
+                    stack.enter_context(manager)
+            return await handler(taken)
+
+    return awaited
+
+
+def _around_function(handler: Callable[[Any], Any], around: Sequence[Around]) -> Any:
+    def called(taken: Any) -> object:
+        with ExitStack() as stack:
+            for each in around:
+                manager = each(taken)
+                if not isinstance(manager, AbstractContextManager):
+                    raise UsageError(
+                        f"around: {each!r:.100} gives no context manager for `with`, as a handler "
+                        "needs that is a plain `def`"
+                    )
+                stack.enter_context(manager)
+            return handler(taken)
+
+    return called

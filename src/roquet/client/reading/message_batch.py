@@ -1,0 +1,118 @@
+"""MessageBatch: messages of a consumer that one call of a batch handler handles together.
+
+A batch passes through the handler pools as one message does: its handlers have the same threads,
+time limits, cancellations and ends.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, Generic, TypeAlias
+
+from roquet.client.reading.handler_pool import MessageHandler, is_coroutine_function
+from roquet.client.reading.inbox import Inbox
+from roquet.client.reading.message import InboundMessage, M, ReceivedMessage, retry_later, settle
+
+BATCH_SIZE: Final = 500
+"""Default number of messages of one batch."""
+
+BATCH_WAIT_MS: Final = 200
+"""Default time that a batch waits for more messages after its first one."""
+
+AsyncBatchHandler: TypeAlias = Callable[[Sequence[M]], Coroutine[Any, Any, object]]
+BatchHandler: TypeAlias = Callable[[Sequence[M]], object] | AsyncBatchHandler[M]
+"""A user's function of several messages: an `async def`, or a plain `def`, which runs in threads.
+A return acknowledges those that are not settled yet, an exception fails them."""
+
+
+class MessageBatch(ReceivedMessage, Generic[M]):
+    """Messages that are settled together, but for those settled by their own methods."""
+
+    def __init__(self, messages: Sequence[M]) -> None:
+        self.messages = messages
+        """Those that are settled with the batch."""
+        self._shown = f"<{len(messages)} messages, first {messages[0]!r}>"
+        self.tries = min(message.tries for message in messages)
+        self._owner = self
+        self._is_settled = False
+
+    def __repr__(self) -> str:
+        return self._shown
+
+    @property
+    def is_held(self) -> bool:
+        """Whether any of the messages still belongs to this consumer."""
+        return any(message.is_held for message in self.messages)
+
+    def finish(self, _batch: InboundMessage) -> None:
+        """Report the messages as handled."""
+        for message in self.messages:
+            settle(message)
+
+    def retry(self, _batch: InboundMessage, delay_ms: int | None) -> None:
+        """Let the messages come again after a delay; None leaves it to their owners."""
+        for message in self.messages:
+            retry_later(message, delay_ms)
+
+
+class BatchInbox(Inbox[MessageBatch[M]]):
+    """Messages of an inbox, taken as batches."""
+
+    def __init__(self, inbox: Inbox[M], size: int, wait_ms: int) -> None:
+        super().__init__()
+        self._source = inbox
+        self._size = size
+        self._wait_s = wait_ms / 1000
+        self._turn = asyncio.Lock()
+        """One worker at a time collects, so that batches are as full as they can be."""
+
+    def pop(self) -> None:
+        """Return None: a batch is always waited for."""
+
+    async def take(self) -> MessageBatch[M] | None:
+        """Wait for a message, then for more; None once the inbox is closed."""
+        messages: list[M] = []
+        async with self._turn:
+            try:
+                async with asyncio.timeout(None) as waiting:
+                    while len(messages) < self._size:
+                        message = self._source.pop() or await self._source.take()
+                        if message is None:
+                            break
+                        messages.append(message)
+                        if len(messages) == 1:
+                            now_s = asyncio.get_running_loop().time()
+                            waiting.reschedule(now_s + self._wait_s)
+            except TimeoutError:
+                pass
+            except BaseException:
+                self._source.put_back(messages)
+                raise
+        return MessageBatch(messages) if messages else None
+
+    def put_first(self, message: MessageBatch[M]) -> None:
+        """Put the messages of a batch back to the front."""
+        self._source.put_back(message.messages)
+
+    def abort(self, error: Exception) -> None:
+        """Make reads raise an error."""
+        self._source.abort(error)
+
+
+def handler_of_batch(handler: BatchHandler[M]) -> MessageHandler[MessageBatch[M]]:
+    """Make a pool's handler of a user's function, which gets the messages as a list."""
+    return _adapted(handler, lambda batch: batch.messages)
+
+
+def handler_of_one(handler: MessageHandler[MessageBatch[M]]) -> MessageHandler[M]:
+    """Make a handler of one message, which becomes a batch of its own."""
+    return _adapted(handler, lambda message: MessageBatch([message]))
+
+
+def _adapted(handler: Callable[[Any], Any], adapt: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    if is_coroutine_function(handler):
+
+        async def awaited(taken: Any) -> object:
+            return await handler(adapt(taken))
+
+        return awaited
+    return lambda taken: handler(adapt(taken))
