@@ -35,6 +35,18 @@ def test_every_field_of_a_draft_is_in_the_record(store: Store) -> None:
     assert store.read("Topic", 3, 0, wanted={-4}.__contains__).count == 1
 
 
+def test_a_large_message_is_stored_as_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = DataDir().open(), DataDir().open()
+    place = small.append(draft(b"x" * 3000), NOW)
+    monkeypatch.setattr("roquet.store.writer.SPLIT_BODY_MIN", 3000)
+    for _ in range(5):  # into the next file of the log
+        large.append(draft(b"x" * 3000), NOW)
+    assert (
+        bytes(large.message_at(0) or b"") == bytes(small.message_at(place.position) or b"") != b""
+    )
+    assert read_bodies(large) == [b"x" * 3000] * 5
+
+
 def test_a_batch_lies_in_one_piece(store_dir: DataDir, store: Store) -> None:
     fill(store, 35)
     begin = store.end_position

@@ -14,9 +14,9 @@ from tests.vector_lines import vector_pairs
 
 from roquet.model.errors import FieldError, RemoteProtocolError
 from roquet.wire.codes import Language, RequestCode, SerializeType
-from roquet.wire.command import JSON, ROCKETMQ, Command, decode, encode, java_text
+from roquet.wire.command import JSON, ROCKETMQ, Command, decode, decode_large, encode, java_text
 from roquet.wire.compact import TRUNCATED
-from roquet.wire.frame import HEADER_READ_MAX, FrameReader, join_frame
+from roquet.wire.frame import HEADER_READ_MAX, FrameReader, LargeFrame, header_end, join_frame
 
 ENCODED = vector_pairs("headers.jsonl", "encode")
 DECODED = vector_pairs("headers.jsonl", "decode")
@@ -116,6 +116,14 @@ def test_odd_frames_are_read_as_java_reads_them(
 @given(commands)
 def test_encoded_values_decode(command: Command) -> None:
     assert facts(decode(only_frame(encode(command)))) == facts(command)
+
+
+@given(commands)
+def test_a_large_frame_decodes_as_if_it_were_in_one_piece(command: Command) -> None:
+    frame = only_frame(encode(command))
+    end = header_end(frame)
+    apart = LargeFrame(frame[:end], frame[end:], b"")
+    assert facts(decode_large(apart)) == facts(command)
 
 
 @given(st.lists(commands, max_size=4), st.integers(1, 50))

@@ -10,12 +10,14 @@ from roquet.wire import connection as wire
 from roquet.wire.call import Reply
 from roquet.wire.calls.heartbeat import ConsumersChanged
 from roquet.wire.calls.offset import MinOffset, OffsetReply
+from roquet.wire.calls.send import Send
 from roquet.wire.codes import Language, SerializeType
 from roquet.wire.command import Command, decode
 from roquet.wire.fields import decode_call, decode_reply, encode_reply
-from roquet.wire.frame import FrameReader
+from roquet.wire.frame import LARGE_FRAME_MIN, FrameReader
 
 ASK = MinOffset(topic="t", queue_id=0)
+SENT = {"producer_group": "g", "topic": "t", "queue_id": 0, "born_timestamp": 1, "properties": ""}
 
 
 def served(stream: bytes, step: int = 0) -> list[wire.ConnectionEvent]:
@@ -64,6 +66,18 @@ def test_any_split_gives_the_same_requests(step: int) -> None:
     client = wire.Connection()
     stream = b"".join(client.send_call(ASK)[1] for _ in range(4))
     assert [event.command.opaque for event in served(stream, step)] == [0, 1, 2, 3]
+
+
+@given(st.integers(1, 300))
+def test_a_large_request_is_the_same_in_any_split(step: int) -> None:
+    client = wire.Connection()
+    sends = [Send(**SENT, body=bytes([number]) * LARGE_FRAME_MIN) for number in range(3)]
+    stream = b"".join(client.send_call(call)[1] for call in (sends[0], ASK, *sends[1:]))
+    events = served(stream, step * 1024 + step)
+    calls = [decode_call(events[at].command, Send) for at in (0, 2, 3)]
+    assert calls == sends
+    assert decode_call(events[1].command, MinOffset) == ASK
+    assert [event.command.opaque for event in events] == [0, 1, 2, 3]
 
 
 def test_both_ends_may_ask() -> None:

@@ -67,6 +67,36 @@ def test_any_split_gives_the_same_frames(sent: list[bytes], steps: list[int]) ->
     assert reader.pending == 0
 
 
+def headed(header: bytes, body: bytes) -> bytes:
+    """A frame with a header, as on the wire."""
+    return wire.join_frame(header, body)
+
+
+def test_the_body_of_a_large_frame_is_given_apart_from_its_header() -> None:
+    reader, stream = wire.FrameReader(), headed(b"head", b"body" * 5)
+    assert reader.feed(stream[:14]) == []
+    assert reader.end_large(stream[14:20]) is None
+    assert reader.feed(stream[14:20]) == []
+    large = reader.end_large(stream[20:] + b"next")
+    assert large == (stream[4:12], b"body" * 5, b"next")
+    assert (reader.pending, reader.wanted) == (0, wire.LENGTH_SIZE)
+
+
+@pytest.mark.parametrize("begun", [6, 11])
+def test_a_large_frame_whose_header_comes_in_parts_is_joined_as_a_whole(begun: int) -> None:
+    reader, stream = wire.FrameReader(), headed(b"head", b"body")
+    assert reader.feed(stream[:begun]) == []
+    assert reader.end_large(stream[begun:]) is None
+    assert reader.feed(stream[begun:]) == [stream[4:]]
+
+
+def test_a_large_frame_whose_header_would_be_longer_than_itself_is_joined_as_a_whole() -> None:
+    reader, stream = wire.FrameReader(), with_length(b"\0\0\1\0" + b"x" * 20)
+    assert reader.feed(stream[:20]) == []
+    assert reader.end_large(stream[20:]) is None
+    assert reader.feed(stream[20:]) == [stream[4:]]
+
+
 def test_half_a_frame_waits_for_the_rest() -> None:
     reader = wire.FrameReader()
     assert reader.feed(b"\x00\x00") == []

@@ -11,11 +11,22 @@ from roquet.store.consume_queue.entries import entry_columns
 from roquet.store.consume_queue.queue import ConsumeQueue
 from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.rebuild import has_entry
-from roquet.wire.records.record import ENDS_IN_ZERO, BatchColumns, pack, pack_batch
+from roquet.wire.records.record import (
+    ENDS_IN_ZERO,
+    BatchColumns,
+    SplitRecord,
+    pack,
+    pack_batch,
+    pack_split,
+)
 
 _MAYBE_WITHOUT_ENTRY: Final = 4 | 8 | 128
 """Flags of prepared, committed, rolled back and inner batch records: not all of them have a queue
 entry."""
+
+
+SPLIT_BODY_MIN: Final = 256 * 1024
+"""Bytes of a body from which two more system calls cost less than a copy of it."""
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
@@ -150,10 +161,13 @@ class RecordWriter:
         return AppendResult(0, position, len(record))
 
 
-def _pack(queue: ConsumeQueue, draft: Draft, offset: int, position: int, now_ms: int) -> bytes:
+def _pack(
+    queue: ConsumeQueue, draft: Draft, offset: int, position: int, now_ms: int
+) -> bytes | SplitRecord:
     if draft.properties and draft.properties[-1] == 0:  # recovery takes that for a torn write
         raise MessageIllegal(ENDS_IN_ZERO)
-    return pack(
+    form = pack if len(draft.body) < SPLIT_BODY_MIN else pack_split
+    return form(
         draft.queue_id, draft.flag, offset, position, draft.sys_flag, draft.born_ms,
         draft.born_host, now_ms, draft.store_host, draft.reconsume_times, draft.prepared_position,
         draft.body, queue.name, draft.properties,

@@ -20,7 +20,14 @@ from roquet.wire.compact import (
     read_remark,
     write_pairs,
 )
-from roquet.wire.frame import HEADER_READ_MAX, HEADER_SIZE_MAX, WORD_SIZE, header_end, join_frame
+from roquet.wire.frame import (
+    HEADER_READ_MAX,
+    HEADER_SIZE_MAX,
+    WORD_SIZE,
+    LargeFrame,
+    header_end,
+    join_frame,
+)
 from roquet.wire.records.property_text import readable_text
 from roquet.wire.records.speedups import compiled
 
@@ -123,6 +130,13 @@ def decode(frame: bytes) -> Command:
     if kind == ROCKETMQ:
         return _from_compact(frame)
     raise RemoteProtocolError(f"header of unknown kind {kind}")
+
+
+def decode_large(frame: LargeFrame) -> Command:
+    """Decode a large frame; its body is not copied."""
+    command = decode(frame.header)
+    msgspec.structs.force_setattr(command, "body", frame.body)
+    return command
 
 
 def encode(command: Command) -> bytes:

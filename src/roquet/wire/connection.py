@@ -11,9 +11,9 @@ import msgspec
 
 from roquet.wire.call import Call
 from roquet.wire.codes import FLAG_RESPONSE, VERSION, SerializeType
-from roquet.wire.command import PYTHON, Command, decode
+from roquet.wire.command import PYTHON, Command, decode, decode_large
 from roquet.wire.fields import encode_call
-from roquet.wire.frame import FRAME_SIZE_MAX, FrameReader
+from roquet.wire.frame import FRAME_SIZE_MAX, LARGE_FRAME_MIN, FrameReader
 
 OPAQUE_MAX: Final = 0x7FFF_FFFF
 """A request number is a signed 32-bit integer; after the largest one comes 0 again."""
@@ -78,8 +78,11 @@ class Connection:
         then.
         """
         events: list[ConnectionEvent] = []
-        for frame in self.reader.feed(chunk):
-            command = decode(frame)
+        commands: list[Command] = []
+        if self.reader.wanted >= LARGE_FRAME_MIN and (large := self.reader.end_large(chunk)):
+            commands, chunk = [decode_large(large)], large.rest
+        commands += map(decode, self.reader.feed(chunk))
+        for command in commands:
             if not command.flag & FLAG_RESPONSE:
                 events.append(RequestReceived(command))
             elif (entry := self._pending.pop(command.opaque, None)) is not None:

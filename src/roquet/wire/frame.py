@@ -10,7 +10,7 @@ behind the length, except in `join_frame`.
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from roquet.model.errors import MessageIllegal, RemoteProtocolError
 
@@ -24,6 +24,9 @@ HEADER_READ_MAX: Final = 2_560 * 1024
 """Bytes of a received header. The largest are the replies of Apache's broker to batches, which name
 each message by 32 characters: 65,000 of the smallest fit into a batch of 4 MiB."""
 
+LARGE_FRAME_MIN: Final = 64 * 1024
+"""Bytes from which a frame that comes in parts is given as a LargeFrame."""
+
 LENGTH_SIZE: Final = 4
 WORD_SIZE: Final = 4
 
@@ -36,6 +39,15 @@ TLS_HANDSHAKE: Final = 0x1603
 
 PROXY_HEADER: Final = int.from_bytes(b"PROX", "big")
 """First four bytes of a PROXY header, version 1."""
+
+
+class LargeFrame(NamedTuple):
+    """A large frame whose body was copied once, and what came behind it."""
+
+    header: bytes
+    """The frame up to its body, without its length word."""
+    body: bytes
+    rest: bytes
 
 
 class FrameReader:
@@ -64,6 +76,25 @@ class FrameReader:
             chunk = b"".join(self._parts)
             self._parts.clear()
         return self.split(chunk)
+
+    def end_large(self, chunk: bytes) -> LargeFrame | None:
+        """The large frame that this chunk completes; None: give the chunk to `feed`.
+
+        To be called while `wanted` is LARGE_FRAME_MIN or more. A header that came in parts is left
+        to `feed`, too.
+        """
+        parts, missing = self._parts, self.wanted - self.pending
+        first = parts[0]
+        if len(chunk) < missing or len(first) < LENGTH_SIZE + WORD_SIZE:
+            return None
+        (word,) = _LENGTH.unpack_from(first, LENGTH_SIZE)
+        body_at = LENGTH_SIZE + WORD_SIZE + (word & HEADER_SIZE_MAX)
+        if body_at > len(first):
+            return None
+        body = b"".join((memoryview(first)[body_at:], *parts[1:], memoryview(chunk)[:missing]))
+        parts.clear()
+        self.pending, self.wanted = 0, LENGTH_SIZE
+        return LargeFrame(first[LENGTH_SIZE:body_at], body, chunk[missing:])
 
     def split(self, buffer: bytes) -> list[bytes]:
         """Frames of a buffer that begins with a length word; what is left at its end is kept."""

@@ -88,6 +88,11 @@ def test_a_retry_topic_is_always_created_with_one_queue() -> None:
     assert (made.write_queue_nums, made.perm) == (1, 6)
 
 
+def test_the_permission_of_a_created_topic_is_a_plain_number() -> None:
+    made = not_none(create(topics_of(), "orders"))
+    assert type(made.perm) is int  # every pull compares it, and a member of an enum costs more
+
+
 def test_a_client_in_unit_mode_marks_its_topics() -> None:
     topics = topics_of()
     unit, retry = create(topics, "u", unit_mode=True), create(topics, "%RETRY%g", unit_mode=True)

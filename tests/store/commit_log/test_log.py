@@ -10,7 +10,7 @@ from roquet.store.commit_log.log import WRITE_PAST_MAP_MIN, CommitLog
 from roquet.store.filesystem.files import FileWriter, RealFiles
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.wire.records.record import MAGIC_BLANK, TOTAL_AND_MAGIC, pack
+from roquet.wire.records.record import MAGIC_BLANK, TOTAL_AND_MAGIC, SplitRecord, pack
 
 SIZE = 8192
 
@@ -50,6 +50,16 @@ def test_large_writes_bypass_the_map_and_are_visible_through_it(tmp_path: Path) 
     places = [append(log, body) for body in bodies]
     for place, body in zip(places, bodies, strict=True):
         assert bytes(log.record(place, len(pack_at(0, body))) or b"") == pack_at(place, body)
+
+
+@pytest.mark.parametrize("size", [9, WRITE_PAST_MAP_MIN])
+def test_a_record_in_three_parts_is_written_without_a_gap(tmp_path: Path, size: int) -> None:
+    log = CommitLog(MapPool(RealFiles(), 9), tmp_path, 1 << 20, 1 << 18)
+    whole = pack_at(0, b"x" * size)
+    log.reserve(len(whole))
+    log.write(0, SplitRecord(whole[:88], whole[88:-4], whole[-4:]))
+    log.end = len(whole)
+    assert bytes(log.record(0, len(whole)) or b"") == whole
 
 
 class CountingFiles(MemoryFiles):

@@ -82,6 +82,14 @@ def test_a_record_is_packed_as_java_packs_it(given_: dict[str, Any], out: Any) -
     )  # fmt: skip
     assert packed.hex() == out["record"]
 
+    split = record.pack_split(
+        m["queue_id"], m["flag"], m["queue_offset"], m["physical_offset"], m["sys_flag"],
+        m["born_timestamp"], host(m, "born"), m["store_timestamp"], host(m, "store"),
+        m["reconsume_times"], m["prepared_transaction_offset"], bytes.fromhex(m["body"]),
+        m["topic"].encode(), m["properties_string"].encode(),
+    )  # fmt: skip
+    assert (bytes(split), len(split)) == (packed, len(packed))
+
 
 @for_each(vector_pairs("records.jsonl", "decode"))
 def test_a_record_is_read_as_java_reads_it(given_: dict[str, Any], out: Any) -> None:

@@ -200,7 +200,7 @@ class Topics(SavedTable[TopicTable]):
             topic_name=topic,
             read_queue_nums=count,
             write_queue_nums=count,
-            perm=parent.perm & ~Permission.INHERIT,
+            perm=int(parent.perm & ~Permission.INHERIT),
             topic_filter_type=parent.topic_filter_type,
             topic_sys_flag=UNIT if unit_mode else 0,
         )

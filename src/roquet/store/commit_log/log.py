@@ -31,6 +31,7 @@ from roquet.wire.records.record import (
     MAGIC_V1,
     RECORD_SIZE_MIN,
     TOTAL_AND_MAGIC,
+    SplitRecord,
     stored_ms_at,
 )
 from roquet.wire.records.speedups import compiled
@@ -175,7 +176,7 @@ class CommitLog:
             files.sync(self.tail.path, self.tail.mapped_view)
         files.sync(self.segments.directory)
 
-    def write(self, position: int, data: bytes | memoryview) -> None:
+    def write(self, position: int, data: bytes | memoryview | SplitRecord) -> None:
         """Write bytes at a position that `reserve` has reserved."""
         tail = self.tail
         assert tail is not None
@@ -185,9 +186,11 @@ class CommitLog:
         tail.is_used = True
         at = position - tail.start
         if len(data) < WRITE_PAST_MAP_MIN or not self._write_past(tail, at, data):
-            view[at : at + len(data)] = data
+            view[at : at + len(data)] = bytes(data) if isinstance(data, SplitRecord) else data
 
-    def _write_past(self, tail: MappedFile, at: int, data: bytes | memoryview) -> bool:
+    def _write_past(
+        self, tail: MappedFile, at: int, data: bytes | memoryview | SplitRecord
+    ) -> bool:
         """Write without touching new pages of the map, each of which costs more than its bytes."""
         if not SEES_WRITES:
             return False
@@ -195,7 +198,9 @@ class CommitLog:
             writer = self._writer if self._writer_file is tail else None
             if writer is None:
                 writer = self._open_writer(tail)
-            writer.write(at, data)
+            for part in data.parts if isinstance(data, SplitRecord) else (data,):
+                writer.write(at, part)
+                at += len(part)
         except OSError:  # no descriptor is left, or worse: the map takes the whole write
             self.close_writer()
             return False

@@ -41,6 +41,7 @@ from roquet.wire.records.speedups import compiled
 __all__ = [
     "BatchItem",
     "Record",
+    "SplitRecord",
     "body_crc",
     "decode",
     "decode_batch",
@@ -54,6 +55,7 @@ __all__ = [
     "is_whole",
     "pack",
     "pack_batch",
+    "pack_split",
     "size_of",
     "stored_ms_at",
     "to_message",
@@ -154,6 +156,22 @@ def size_of(sys_flag: int, body_size: int, topic_size: int, properties_size: int
     return fixed + body_size + topic_length + topic_size + 2 + properties_size
 
 
+class SplitRecord:
+    """A record in three parts, so that a large body is written without a copy of it."""
+
+    __slots__ = ("parts", "size")
+
+    def __init__(self, head: bytes, body: bytes, tail: bytes) -> None:
+        self.parts = (head, body, tail)
+        self.size = len(head) + len(body) + len(tail)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.parts)
+
+
 @compiled
 def pack(  # noqa: PLR0913, PLR0917 - the fields of a record
     queue_id: int,
@@ -172,6 +190,31 @@ def pack(  # noqa: PLR0913, PLR0917 - the fields of a record
     properties: bytes,
 ) -> bytes:
     """Encode one record. MessageIllegal for properties that are too long."""
+    return bytes(
+        pack_split(
+            queue_id, flag, queue_offset, position, sys_flag, born_ms, born_host, stored_ms,
+            store_host, reconsume_times, prepared_position, body, topic, properties,
+        )
+    )  # fmt: skip
+
+
+def pack_split(  # noqa: PLR0913, PLR0917
+    queue_id: int,
+    flag: int,
+    queue_offset: int,
+    position: int,
+    sys_flag: int,
+    born_ms: int,
+    born_host: bytes,
+    stored_ms: int,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_position: int,
+    body: bytes,
+    topic: bytes,
+    properties: bytes,
+) -> SplitRecord:
+    """Encode one record around its body. MessageIllegal for properties that are too long."""
     if len(properties) > PROPERTIES_SIZE_MAX:
         raise MessageIllegal(f"properties of {len(properties)} bytes: {PROPERTIES_SIZE_MAX} fit")
     is_v1 = len(topic) <= TOPIC_SIZE_MAX_V1
@@ -184,7 +227,8 @@ def pack(  # noqa: PLR0913, PLR0917 - the fields of a record
         len(body),
     )  # fmt: skip
     topic_length = (_BYTE if is_v1 else _SHORT).pack(len(topic))
-    return head + body + topic_length + topic + _SHORT.pack(len(properties)) + properties
+    tail = topic_length + topic + _SHORT.pack(len(properties)) + properties
+    return SplitRecord(head, body, tail)
 
 
 @compiled
