@@ -363,7 +363,10 @@ class PeerConnection(asyncio.Protocol):
         return None
 
     def _end_turn(self, answers: list[bytes], rest: Iterable[ConnectionEvent] = ()) -> None:
-        if answers:
+        if answers and self._turn.crowded:
+            for answer in answers:  # a peer that waits for it sends nothing more before that
+                self._send(answer)
+        elif answers:
             self._write(answers)
         if rest and (postponed := deque(rest)):
             self._postponed = postponed
