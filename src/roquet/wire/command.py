@@ -20,7 +20,14 @@ from roquet.wire.compact import (
     read_remark,
     write_pairs,
 )
-from roquet.wire.frame import HEADER_READ_MAX, HEADER_SIZE_MAX, WORD_SIZE, header_end, join_frame
+from roquet.wire.frame import (
+    HEADER_READ_MAX,
+    HEADER_SIZE_MAX,
+    WORD_SIZE,
+    FrameReader,
+    header_end,
+    join_frame,
+)
 from roquet.wire.records.property_text import readable_text
 from roquet.wire.records.speedups import compiled
 
@@ -123,6 +130,14 @@ def decode(frame: bytes) -> Command:
     if kind == ROCKETMQ:
         return _from_compact(frame)
     raise RemoteProtocolError(f"header of unknown kind {kind}")
+
+
+@compiled
+def decode_whole(chunk: bytes, size_max: int) -> list[Command] | None:
+    """Decode the frames that fill a chunk; None for one that ends inside a frame."""
+    reader = FrameReader(size_max)
+    frames = reader.split(chunk)
+    return None if reader.pending else [decode(frame) for frame in frames]
 
 
 def encode(command: Command) -> bytes:

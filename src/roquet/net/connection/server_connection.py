@@ -44,6 +44,18 @@ IDLE_CHECKS: Final = 4
 class ServerConnection(PeerConnection):
     """A server's end of a connection."""
 
+    __slots__ = (
+        "_crowded_in",
+        "_is_large",
+        "_is_queued",
+        "_limits",
+        "_on_connect",
+        "_source",
+        "_taken_before",
+        "_unread",
+        "burst",
+    )
+
     def __init__(
         self,
         dispatch: Dispatch,
