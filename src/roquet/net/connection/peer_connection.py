@@ -355,7 +355,7 @@ class PeerConnection(asyncio.Protocol):
         size, self._clock_read_ms = 0, begun_ms
         rest = iter(events)
         for event in rest:
-            if type(event) is ReplyReceived:
+            if isinstance(event, ReplyReceived):
                 self._questions.answer(event.command)
                 continue
             if (answer := self._answer_to(event)) is not None:
