@@ -1,7 +1,8 @@
 """Cost of the wire codec: microseconds for each step of a send and of a pull, as JSON.
 
-Both ends of a conversation are shown, in both forms of the header: a broker pays `feed`, `decode`,
-`decode_send` and `encode_send_reply` for every message that it takes.
+Both ends of a conversation are shown, in both forms of the header: a broker pays `decode_whole`,
+`decode_send` and `encode_send_reply` for every message that it takes; `feed_and_decode` is what
+`decode_whole` stands in for.
 """
 
 import argparse
@@ -14,10 +15,10 @@ from roquet.model.topic import OffsetTable
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.codes import SerializeType
-from roquet.wire.command import decode
+from roquet.wire.command import decode, decode_whole
 from roquet.wire.fastjson.codec import dumps, loads
 from roquet.wire.fields import decode_call, decode_reply, encode_call, encode_reply
-from roquet.wire.frame import FrameReader
+from roquet.wire.frame import FRAME_SIZE_MAX, FrameReader
 
 ROUNDS = 20_000
 
@@ -71,12 +72,15 @@ def steps_in(form: int) -> Mapping[str, Callable[[], object]]:
         (only,) = FrameReader().feed(stream)
         return only
 
-    sent = frame(encode_call(SEND, opaque=1, serialize_type=form))
+    reader, stream = FrameReader(), encode_call(SEND, opaque=1, serialize_type=form)
+    sent = frame(stream)
     asked = frame(encode_call(PULL, opaque=2, serialize_type=form))
     send, pull = decode(sent), decode(asked)
     pulled = decode(frame(encode_reply(PULLED, pull)))
     return {
         "decode": lambda: decode(sent),
+        "feed_and_decode": lambda: [decode(frame) for frame in reader.feed(stream)],
+        "decode_whole": lambda: decode_whole(stream, FRAME_SIZE_MAX),
         "decode_send": lambda: decode_call(send, Send),
         "decode_pull": lambda: decode_call(pull, Pull),
         "decode_pull_reply": lambda: decode_reply(pulled, PullReply),

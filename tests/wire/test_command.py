@@ -14,9 +14,25 @@ from tests.vector_lines import vector_pairs
 
 from roquet.model.errors import FieldError, RemoteProtocolError
 from roquet.wire.codes import Language, RequestCode, SerializeType
-from roquet.wire.command import JSON, ROCKETMQ, Command, decode, decode_large, encode, java_text
+from roquet.wire.command import (
+    JSON,
+    ROCKETMQ,
+    Command,
+    decode,
+    decode_large,
+    decode_whole,
+    encode,
+    java_text,
+)
 from roquet.wire.compact import TRUNCATED
-from roquet.wire.frame import HEADER_READ_MAX, FrameReader, LargeFrame, header_end, join_frame
+from roquet.wire.frame import (
+    FRAME_SIZE_MAX,
+    HEADER_READ_MAX,
+    FrameReader,
+    LargeFrame,
+    header_end,
+    join_frame,
+)
 
 ENCODED = vector_pairs("headers.jsonl", "encode")
 DECODED = vector_pairs("headers.jsonl", "decode")
@@ -133,6 +149,25 @@ def test_any_split_gives_the_same_commands(sent: list[Command], step: int) -> No
     chunks = [stream[at : at + step] for at in range(0, len(stream), step)]
     got = [decode(frame) for chunk in chunks for frame in reader.feed(chunk)]
     assert [facts(command) for command in got] == [facts(command) for command in sent]
+
+
+@given(st.lists(commands, max_size=4), st.data())
+def test_a_chunk_of_whole_frames_is_decoded_at_once(
+    sent: list[Command], data: st.DataObject
+) -> None:
+    stream = b"".join(map(encode, sent))
+    got = decode_whole(stream, FRAME_SIZE_MAX)
+    assert got is not None
+    assert [facts(command) for command in got] == [facts(command) for command in sent]
+    if stream:
+        size = data.draw(st.integers(1, len(stream)))
+        cut = decode_whole(stream[:-size], FRAME_SIZE_MAX)
+        assert cut is None or len(cut) < len(sent)
+
+
+def test_a_frame_over_the_limit_in_a_chunk_is_the_peers_fault() -> None:
+    with pytest.raises(RemoteProtocolError, match="over the limit 16"):
+        decode_whole(encode(Command(1)) + encode(Command(2)), 16)
 
 
 @given(st.binary(max_size=60))

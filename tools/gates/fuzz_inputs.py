@@ -665,6 +665,15 @@ def split_texts(r: Random) -> Case:
     return Case((column,), _split_values, is_sound)
 
 
+def decode_whole(r: Random) -> Case:
+    """Some frames one after the other, now and then cut off, damaged or over the limit."""
+    frames = [decode(r).arguments[0] for _ in range(r.choice((0, 1, 1, 2, 5)))]
+    chunk = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+    if r.random() < 0.3:
+        chunk = damage(r, chunk)
+    return Case((chunk, r.choice((1 << 24, 1 << 24, 200))))
+
+
 def _split_values(parts: Any) -> object:
     if parts is None:
         return None
@@ -677,8 +686,8 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
     for call in (
         item_columns, encode_items, pack, pack_batch, pack_pairs, whole_records, property_finder,
         property_positions, record_matcher, plain_facts, plain_batch, key_hashes, link_entries,
-        entry_columns, sum_sizes, contains, decode, encode_frame, join_entries, join_ranges,
-        join_properties, batch_body,
+        entry_columns, sum_sizes, contains, decode, decode_whole, encode_frame, join_entries,
+        join_ranges, join_properties, batch_body,
         offset_message_ids, numbered_texts, record_positions, cut_slices, split_texts,
         plain_records, signed_by,
     )

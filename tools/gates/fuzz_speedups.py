@@ -60,8 +60,8 @@ FORMS: Final[dict[str, Any]] = {
     form.__name__: form
     for form in (
         batch.item_columns, batch.encode_items, compact.pack_pairs, command.decode,
-        fields.encode_frame, log.join_ranges, message_id.offset_message_ids, record.pack,
-        record.pack_batch, record.whole_records, partial_decode.property_finder,
+        command.decode_whole, fields.encode_frame, log.join_ranges, message_id.offset_message_ids,
+        record.pack, record.pack_batch, record.whole_records, partial_decode.property_finder,
         partial_decode.property_positions, record_matcher.record_matcher,
         property_normalizer.plain_facts, property_normalizer.plain_batch, dispatch.key_hashes,
         index.link_entries, entries.entry_columns, entries.sum_sizes, entries.join_entries,

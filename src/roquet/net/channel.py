@@ -53,11 +53,12 @@ def security_of(tls: Tls | None) -> Security:
 class Channel(PeerConnection):
     """The client's end of a connection; `router` serves the calls that the server makes on it."""
 
-    _doubt = "does it speak TLS alone?"
-    """Likely cause when the server closes the connection before it has sent anything."""
+    __slots__ = ("_doubt", "_made_ms")
 
     def __init__(self, dispatch: Dispatch, clock: Clock, signer: Signer | None = None) -> None:
         super().__init__(dispatch, clock, signer)
+        self._doubt = "does it speak TLS alone?"
+        """Likely cause when the server closes the connection before it has sent anything."""
         self._made_ms = self._received_ms
 
     def connection_lost(self, exc: Exception | None) -> None:

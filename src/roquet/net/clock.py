@@ -107,6 +107,8 @@ class SteadyClock:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.monotonic_ms = clock.monotonic_ms
+        """Monotonic time in ms. It is read for every request, so it is no method of this class."""
         self._boottime_ms = boottime(clock)
         self._looked_ms = clock.now_ms()
         self._ahead_ms = self._looked_ms - clock.monotonic_ms()
@@ -121,10 +123,6 @@ class SteadyClock:
         if 0 <= now_ms - self._looked_ms < LOOK_MS:
             return now_ms
         return self._compare(now_ms)
-
-    def monotonic_ms(self) -> int:
-        """Monotonic time in ms."""
-        return self._clock.monotonic_ms()
 
     def boottime_ms(self) -> int:
         """Monotonic time in ms that counts the machine's sleep."""

@@ -24,6 +24,7 @@ from roquet.wire.frame import (
     HEADER_READ_MAX,
     HEADER_SIZE_MAX,
     WORD_SIZE,
+    FrameReader,
     LargeFrame,
     header_end,
     join_frame,
@@ -137,6 +138,14 @@ def decode_large(frame: LargeFrame) -> Command:
     command = decode(frame.header)
     msgspec.structs.force_setattr(command, "body", frame.body)
     return command
+
+
+@compiled
+def decode_whole(chunk: bytes, size_max: int) -> list[Command] | None:
+    """Decode the frames that fill a chunk; None for one that ends inside a frame."""
+    reader = FrameReader(size_max)
+    frames = reader.split(chunk)
+    return None if reader.pending else [decode(frame) for frame in frames]
 
 
 def encode(command: Command) -> bytes:

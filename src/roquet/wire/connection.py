@@ -4,14 +4,15 @@ It does no I/O and reads no clock: its driver moves the bytes and passes the tim
 send requests; replies come in any order and are matched to their request by its number (opaque).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from roquet.wire.call import Call
 from roquet.wire.codes import FLAG_RESPONSE, VERSION, SerializeType
-from roquet.wire.command import PYTHON, Command, decode, decode_large
+from roquet.wire.command import PYTHON, Command, decode, decode_large, decode_whole
 from roquet.wire.fields import encode_call
 from roquet.wire.frame import FRAME_SIZE_MAX, LARGE_FRAME_MIN, FrameReader
 
@@ -27,12 +28,6 @@ class PendingCall(msgspec.Struct, frozen=True):
     deadline_ms: int
 
 
-class RequestReceived(msgspec.Struct, frozen=True):
-    """A request from the peer."""
-
-    command: Command
-
-
 class ReplyReceived(msgspec.Struct, frozen=True):
     """The peer's reply to a pending call."""
 
@@ -40,11 +35,14 @@ class ReplyReceived(msgspec.Struct, frozen=True):
     entry: PendingCall
 
 
-ConnectionEvent: TypeAlias = RequestReceived | ReplyReceived
+ConnectionEvent: TypeAlias = Command | ReplyReceived
+"""A request from the peer, or its reply."""
 
 
 class Connection:
     """One end of one connection."""
+
+    __slots__ = ("_encode", "_next_opaque", "_pending", "_speaks", "reader")
 
     def __init__(
         self,
@@ -77,14 +75,16 @@ class Connection:
         Raises RemoteProtocolError if the peer does not speak our protocol; close the connection
         then.
         """
+        reader = self.reader
+        commands: Iterable[Command] | None
+        if reader.wanted >= LARGE_FRAME_MIN and (large := reader.end_large(chunk)):
+            commands = chain([decode_large(large)], map(decode, reader.feed(large.rest)))
+        elif reader.pending or (commands := decode_whole(chunk, reader.size_max)) is None:
+            commands = map(decode, reader.feed(chunk))
         events: list[ConnectionEvent] = []
-        commands: list[Command] = []
-        if self.reader.wanted >= LARGE_FRAME_MIN and (large := self.reader.end_large(chunk)):
-            commands, chunk = [decode_large(large)], large.rest
-        commands += map(decode, self.reader.feed(chunk))
         for command in commands:
             if not command.flag & FLAG_RESPONSE:
-                events.append(RequestReceived(command))
+                events.append(command)
             elif (entry := self._pending.pop(command.opaque, None)) is not None:
                 events.append(ReplyReceived(command, entry))
         return events

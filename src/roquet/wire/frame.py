@@ -53,10 +53,11 @@ class LargeFrame(NamedTuple):
 class FrameReader:
     """Splits a stream into whole frames."""
 
-    __slots__ = ("_parts", "_size_max", "pending", "wanted")
+    __slots__ = ("_parts", "pending", "size_max", "wanted")
 
     def __init__(self, size_max: int = FRAME_SIZE_MAX) -> None:
-        self._size_max = size_max
+        self.size_max = size_max
+        """Limit of a frame's bytes, without its length word."""
         self._parts: list[bytes] = []
         self.pending = 0
         """Bytes of an incomplete frame."""
@@ -102,7 +103,7 @@ class FrameReader:
         at, end, wanted = 0, len(buffer), LENGTH_SIZE
         while end - at >= LENGTH_SIZE:
             (size,) = _LENGTH.unpack_from(buffer, at)
-            if not WORD_SIZE <= size <= self._size_max:
+            if not WORD_SIZE <= size <= self.size_max:
                 raise self._refusal(size)
             stop = at + LENGTH_SIZE + size
             if stop > end:
@@ -123,7 +124,7 @@ class FrameReader:
             return RemoteProtocolError("a TLS handshake, but TLS is not on here (tls_mode)")
         if size == PROXY_HEADER:
             return RemoteProtocolError("a PROXY header, but nobody's is believed here")
-        return RemoteProtocolError(f"frame of {size} bytes is over the limit {self._size_max}")
+        return RemoteProtocolError(f"frame of {size} bytes is over the limit {self.size_max}")
 
 
 def join_frame(header: bytes, body: bytes, kind: int = 0) -> bytes:

@@ -14,7 +14,7 @@ from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.calls.send import Send
 from roquet.wire.command import Command, decode
-from roquet.wire.connection import Connection
+from roquet.wire.connection import Connection, ReplyReceived
 from roquet.wire.fields import encode_reply
 
 pytestmark = pytest.mark.virtual_time
@@ -30,6 +30,7 @@ def new_questions() -> tuple[PendingCalls, Connection, VirtualClock]:
 def deliver(questions: PendingCalls, connection: Connection, frame: bytes) -> None:
     reply = encode_reply(Reply(body=frame), decode(frame[4:]))
     for event in connection.receive_data(reply):
+        assert isinstance(event, ReplyReceived)
         questions.answer(event.command)
 
 

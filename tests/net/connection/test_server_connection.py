@@ -7,7 +7,7 @@ import pytest
 
 from roquet.net.channel import Channel
 from roquet.net.connection import server_connection as module
-from roquet.net.connection.server_connection import READ_FULL
+from roquet.net.connection.server_connection import READ_FULL, ServerConnection
 from roquet.net.limits import server_limits as limits_module
 from roquet.net.limits.request_limits import LoopLag, RequestLimit
 from roquet.net.router import Peer, Router
@@ -231,10 +231,10 @@ async def test_a_flood_of_one_connection_delays_only_itself(
         assert set(codes[first:]) == {ResponseCode.SYSTEM_BUSY}
 
 
-async def test_a_connection_that_waits_for_the_next_turn_is_read_on_then(
+async def test_a_connection_that_is_read_again_in_a_crowded_iteration_waits_for_the_next_one(
     router: Router, slow: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LoopLag, "look", lambda _turn, _now_ms: True)
+    monkeypatch.setattr(LoopLag, "look", lambda turn, _now_ms: setattr(turn, "crowded", 7))
     loop = this_loop()
     async with Server(router, clock=loop.clock) as server:
         made: Any = await loop.create_connection(Client, "127.0.0.1", server.port)
@@ -244,6 +244,44 @@ async def test_a_connection_that_waits_for_the_next_turn_is_read_on_then(
             await loop.clock.sleep(10)
         assert list(client.codes.items()) == [(number, 0) for number in range(5)]
         assert len(slow) == 5
+
+
+class StillTransport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__({"peername": ("10.0.0.7", 4711)})
+        self.written = b""
+        self.is_paused = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+    def is_closing(self) -> bool:
+        return False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Take all."""
+
+
+async def test_replies_of_a_crowded_iteration_are_sent_at_its_end(
+    router: Router, slow: list[int]
+) -> None:
+    link = ServerConnection(router.dispatch, this_loop().clock, lambda _: None)
+    transport = StillTransport()
+    link.connection_made(transport)
+    link._turn.crowded = 7
+    for count, request in enumerate(requests(2)):
+        link.data_received(request)
+        assert transport.is_paused is (count > 0)
+    assert (len(slow), transport.written) == (2, b"")
+    await asyncio.sleep(0)
+    assert len(FrameReader().feed(transport.written)) == 2
+    assert not transport.is_paused
 
 
 async def test_a_connection_that_closes_during_a_burst_is_served_no_more(

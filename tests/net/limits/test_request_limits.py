@@ -110,19 +110,21 @@ async def test_a_few_slow_requests_do_not_make_each_other_late() -> None:
     assert not gate.is_tight
 
 
-async def test_connections_wait_for_the_next_turn_once_one_has_served_a_burst() -> None:
+async def test_an_iteration_that_has_served_a_burst_is_crowded_until_it_ends() -> None:
     turn = LoopLag([RequestLimit(AdmissionLimits(count=10, wait_ms=200))])
-    turn.look(900)
-    turn.count = BURST_MIN - 1
-    assert not turn.look(900 + CLOCK_CHECK_MS)
-    assert turn.check_ms == 900 + 2 * CLOCK_CHECK_MS
-    turn.count = BURST_MIN
-    assert turn.look(turn.check_ms)
-    assert turn.check_ms == 0, "the next connection asks as well"
-    assert turn.look(900 + 2 * CLOCK_CHECK_MS)
-    await asyncio.sleep(0)
-    assert not turn.look(900 + 2 * CLOCK_CHECK_MS)
-    assert turn.check_ms == 900 + 3 * CLOCK_CHECK_MS
+    numbers = []
+    for now_ms in range(900, 900 + 6 * CLOCK_CHECK_MS, 3 * CLOCK_CHECK_MS):
+        turn.look(now_ms)
+        turn.count += BURST_MIN - 1
+        turn.look(now_ms + CLOCK_CHECK_MS)
+        assert not turn.crowded
+        assert turn.check_ms == now_ms + 2 * CLOCK_CHECK_MS
+        turn.count += 1
+        turn.look(turn.check_ms)
+        numbers.append(turn.crowded)
+        await asyncio.sleep(0)
+        assert not turn.crowded
+    assert 0 < numbers[0] < numbers[1], "each has a number of its own"
 
 
 async def test_a_pause_makes_no_request_late_and_restarts_the_lag() -> None:

@@ -44,6 +44,18 @@ IDLE_CHECKS: Final = 4
 class ServerConnection(PeerConnection):
     """A server's end of a connection."""
 
+    __slots__ = (
+        "_crowded_in",
+        "_is_large",
+        "_is_queued",
+        "_limits",
+        "_on_connect",
+        "_source",
+        "_taken_before",
+        "_unread",
+        "burst",
+    )
+
     def __init__(
         self,
         dispatch: Dispatch,
@@ -61,6 +73,8 @@ class ServerConnection(PeerConnection):
         self._is_large = False
         """Whether it holds or waits for a share of the budget for large frames."""
         self._is_queued = False
+        self._crowded_in = 0
+        """The crowded iteration of the loop in which it was read last; see LoopLag."""
         self.burst: ReadBurst | None = None
         """Full reads that are being served in slices; None while each read is served at once."""
         self._unread = b""
@@ -88,12 +102,10 @@ class ServerConnection(PeerConnection):
             )  # super() would cost more than all that follows
         else:
             self._receive_burst(chunk)
-        if (
-            self._received_ms >= self._turn.check_ms
-            and self._turn.look(self._clock.monotonic_ms())
-            and not self.closed
-        ):
-            self._schedule()
+        if self._received_ms >= self._turn.check_ms:
+            self._turn.look(self._clock.monotonic_ms())
+        if self._turn.crowded:
+            self._read_in_crowd(self._turn.crowded)
         if self._is_large or self._reader.pending > PARTIAL_FREE:
             self._reserve_frame()
 
@@ -135,6 +147,12 @@ class ServerConnection(PeerConnection):
         """Abort a connection for which there is no room, without a log line."""
         self._reason = "there are too many connections"
         self._transport.abort()
+
+    def _read_in_crowd(self, number: int) -> None:
+        """Read no more in a crowded iteration of the loop in which it was read before."""
+        if self._crowded_in == number and not self.closed:
+            self._schedule()
+        self._crowded_in = number
 
     def _is_stalling(self, limit_ms: int) -> bool:
         return (

@@ -102,9 +102,11 @@ class LoopLag:
         "_gates",
         "_is_over",
         "_last_ms",
+        "_number",
         "_waited_ms",
         "check_ms",
         "count",
+        "crowded",
     )  # fmt: skip
 
     def __init__(self, gates: Iterable[RequestLimit] = ()) -> None:
@@ -116,34 +118,37 @@ class LoopLag:
         self._last_ms = 0
         self._waited_ms = 0
         self._is_over = True
+        self._number = 0
         self.check_ms = 0 if self._gates else NEVER_MS
         """Monotonic time before which the clock need not be read again."""
+        self.crowded = 0
+        """Number of this iteration of the loop once it has served a burst; 0 before.
 
-    def look(self, now_ms: int) -> bool:
-        """Measure how long this iteration of the loop has lasted, and tell the limits.
-
-        Returns whether the connection that was read now has to wait for the next iteration. libuv
-        polls again within one while 1,024 connections are ready, up to 48 times, and runs neither
-        callbacks nor timers meanwhile; what is paused lets it come to an end.
+        libuv polls again within one while 1,024 connections are ready, up to 48 times, and runs
+        neither callbacks nor timers meanwhile. Connections that are read twice in a crowded
+        iteration wait for the next one, so that it comes to an end.
         """
-        is_crowded = False
+
+    def look(self, now_ms: int) -> None:
+        """Measure how long this iteration of the loop has lasted, and tell the limits."""
         if self._is_over:
             self._is_over = False
+            self._number += 1
             self._age_ms = 0
             self._begun = self.count
             asyncio.get_running_loop().call_soon(self._end)
         else:
             count = self.count - self._begun
-            is_crowded = is_burst(count)
+            self.crowded = self._number if is_burst(count) else 0
             self._age_ms = loop_lag_ms(self._age_ms, now_ms - self._last_ms)
             self._tell(waited_ms(self._age_ms, count))
         self._last_ms = now_ms
-        self.check_ms = 0 if is_crowded else now_ms + CLOCK_CHECK_MS
-        return is_crowded
+        self.check_ms = now_ms + CLOCK_CHECK_MS
 
     def _end(self) -> None:
         """Start a new iteration: the loop polls for events again."""
         self._is_over = True
+        self.crowded = 0
         if self._age_ms:
             self._tell(0)
 

@@ -20,8 +20,39 @@ cdef int import_types() except -1:
 
 def decode(bytes frame):
     """The command of an ordinary frame, given without its length word."""
-    cdef const uint8_t* at = chars(frame)
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(frame), end
+    return command_at(chars(frame), PyBytes_GET_SIZE(frame))
+
+
+def decode_whole(bytes chunk, Py_ssize_t size_max):
+    """The commands of ordinary frames that fill a chunk; None for one that ends inside a frame."""
+    cdef const uint8_t* start = chars(chunk)
+    cdef const uint8_t* end = start + PyBytes_GET_SIZE(chunk)
+    cdef const uint8_t* at = start
+    cdef Py_ssize_t size
+    cdef list commands = []
+    while at < end:                         # a frame that is not whole costs no decoding of others
+        if end - at < 4:
+            return None
+        size = load4(at)
+        if not 4 <= size <= size_max:
+            return NotImplemented
+        if size > end - at - 4:
+            return None
+        at += 4 + size
+    at = start
+    while at < end:
+        size = load4(at)
+        command = command_at(at + 4, size)
+        if command is NotImplemented:
+            return NotImplemented
+        commands.append(command)
+        at += 4 + size
+    return commands
+
+
+cdef object command_at(const uint8_t* at, Py_ssize_t size):
+    """The command of an ordinary frame, given without its length word."""
+    cdef Py_ssize_t end
     if size < 4:
         return NotImplemented
     if _Command is None:
