@@ -16,7 +16,6 @@ from roquet.client.operator.running_info import ConsumerStatus
 from roquet.client.reading.graceful_stop import GracefulStop
 from roquet.client.reading.handler_pool import MessageHandler, create_pool
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.local_offsets import LocalOffsets, offsets_folder
 from roquet.client.reading.message import M, ReceivedMessage, retry_later
 from roquet.client.reading.offsets import GroupOffsets
 from roquet.client.reading.pull_request import Puller, SubscriptionFilter
@@ -26,8 +25,8 @@ from roquet.client.reading.retry import FailurePolicy, RetryLocally, RetrySender
 from roquet.client.rebalance.assigned_queues import AssignedQueues
 from roquet.client.rebalance.listeners import RebalanceListener
 from roquet.client.rebalance.rebalancer import Rebalancer
+from roquet.client.tracing import open_tracer
 from roquet.client.tracing.handler_spans import in_spans
-from roquet.client.tracing.tracer import Tracer
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, UsageError
 from roquet.model.names import can_users_join, check_group, check_topic, is_retry
@@ -82,7 +81,7 @@ class Consumer(Generic[M]):
         self._assigned_queues = AssignedQueues(context, self._offsets, config)
         self._filters: dict[str, SubscriptionFilter] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tracer = Tracer(self._session, config, group) if config.trace else None
+        self._tracer = open_tracer(self._session, config, group)
         self._graceful_stop = GracefulStop(config, self.stop)
         self._was_read = False
         self._rebalancer = Rebalancer(
@@ -101,6 +100,9 @@ class Consumer(Generic[M]):
         commits = self._saves_progress or self._consume_type is ConsumeType.CONSUME_POP
         if not self._is_broadcast:
             return GroupOffsets(self._session, self._config, self.group, commits_starts=commits)
+        # Not at the top: few groups broadcast, and what files and locks need takes long to import.
+        from roquet.client.reading.local_offsets import LocalOffsets, offsets_folder
+
         folder = offsets_folder(self._config, os.environ)
         return LocalOffsets(self._session, self._config, self.group, folder, commits_starts=commits)
 
@@ -162,8 +164,7 @@ class Consumer(Generic[M]):
         self._session.background.on_killed = self._task_killed
         try:
             open_consumers.register(self)
-            if isinstance(self._offsets, LocalOffsets):
-                self._offsets.open()
+            self._offsets.open()
             names = ", ".join(self._session.addresses)
             log.info("%s joins group %s, by name servers %s", self.client_id, self.group, names)
             clock, supervise = self._config.clock, self._session.background.supervise
@@ -250,8 +251,7 @@ class Consumer(Generic[M]):
 
     async def _end(self) -> None:
         open_consumers.unregister(self)
-        if isinstance(self._offsets, LocalOffsets):
-            self._offsets.close()
+        self._offsets.close()
         await self._session.close()
         self._graceful_stop.close()
 
