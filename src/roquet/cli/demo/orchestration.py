@@ -183,26 +183,32 @@ class DemoRun:
             checkpoint=str(self._directory / "checkpoint"),
             flights=self._count,
         )
+        half = msgspec.structs.replace(settings, stop_after=self._count // 2)
+        rest = msgspec.structs.replace(settings, facts=str(facts))
         self._screen.step("Spark streams the topic to a Parquet table")
+        # Spark takes seconds to get ready: the second process does so while the first one works.
+        first = await self._start_pipeline(half, "spark-1")
+        second = await self._start_pipeline(rest, "spark-2")
         with self._screen.bar("rows", self._count) as bar:
-            half = msgspec.structs.replace(settings, stop_after=self._count // 2)
-            rows = await self._run_pipeline(half, bar, "spark-1")
+            rows = await self._run_pipeline(first, bar, 0)
             self._screen.step(f"  stopped with {rows:,} rows in the table; started again")
-            rest = msgspec.structs.replace(settings, before=rows, facts=str(facts))
-            await self._run_pipeline(rest, bar, "spark-2")
+            await self._run_pipeline(second, bar, rows)
         return msgspec.json.decode(facts.read_bytes(), type=TableFacts)
 
-    async def _run_pipeline(
-        self, settings: pipeline.PipelineSettings, bar: DemoProgressBar, name: str
-    ) -> int:
-        """Run the Spark process; returns the number of rows that it reported."""
+    async def _start_pipeline(self, settings: pipeline.PipelineSettings, name: str) -> ChildProcess:
+        """Start a Spark process, which waits for its turn."""
         child = await ChildProcess.start(
             name, PIPELINE, msgspec.json.encode(settings).decode(), logs=self._logs
         )
         self._running.push_async_callback(child.stop)
-        rows = settings.before
+        return child
+
+    async def _run_pipeline(self, child: ChildProcess, bar: DemoProgressBar, before: int) -> int:
+        """Let a Spark process write rows; returns those in the table, `before` of them earlier."""
+        child.write_line("begin")
+        rows = before
         async for line in child.lines():
-            rows = msgspec.json.decode(line, type=pipeline.RowsWritten).rows
+            rows = before + msgspec.json.decode(line, type=pipeline.RowsWritten).rows
             bar.to(rows)
         await child.wait_success()
         return rows
