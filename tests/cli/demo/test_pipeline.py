@@ -92,7 +92,7 @@ def test_settings_travel_on_a_command_line() -> None:
 
 def test_progress_is_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
     pipeline.say(RowsWritten(7))
-    assert capsys.readouterr().out == '{"rows":7}\n'
+    assert capsys.readouterr().out == '{"rows":7,"ended":false}\n'
 
 
 def test_a_run_whose_parent_is_gone_starts_no_stream(

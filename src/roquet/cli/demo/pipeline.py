@@ -63,9 +63,12 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowsWritten(msgspec.Struct, frozen=True):
-    """Progress on stdout: the number of rows that this run wrote to the table."""
+    """Progress on stdout."""
 
     rows: int
+    """In the table from this run."""
+    ended: bool = False
+    """Whether the stream has ended; Spark itself takes another second for that."""
 
 
 def transform(messages: "DataFrame") -> "DataFrame":
@@ -127,12 +130,17 @@ def follow(query: "StreamingQuery", settings: PipelineSettings) -> None:
     """Report the stream's progress until it ends, or stop it in the middle."""
     ended = False
     while not ended:
-        ended = bool(query.awaitTermination(POLL_S))  # raises what ended it
-        rows = sum(step.numInputRows for step in query.recentProgress)
-        say(RowsWritten(rows))
-        if settings.stop_after is not None and rows >= settings.stop_after:
+        # Raises what ended it; takes fractions of seconds, other than its type says.
+        ended = bool(query.awaitTermination(POLL_S))  # type: ignore[arg-type]
+        if settings.stop_after is not None and rows_written(query) >= settings.stop_after:
             query.stop()
             ended = True
+        say(RowsWritten(rows_written(query), ended))
+
+
+def rows_written(query: "StreamingQuery") -> int:
+    """Rows of the batches that this run has finished."""
+    return sum(step.numInputRows for step in query.recentProgress)
 
 
 def say(moved: RowsWritten) -> None:
