@@ -84,7 +84,11 @@ def test_an_import_of_the_client_loads_no_part_of_it() -> None:
     ("name", "most", "absent"),
     [
         ("Producer", 120, {"roquet.client.rebalance", "roquet.client.tracing.tracer"}),
-        ("PushConsumer", 160, {"roquet.store", "roquet.client.tracing.tracer"}),
+        (
+            "PushConsumer",
+            150,
+            {"roquet.store", "roquet.rules.sql92", "roquet.client.tracing.tracer"},
+        ),
     ],
 )
 def test_a_client_loads_the_modules_that_it_works_with(
