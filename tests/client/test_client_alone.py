@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from roquet.testing.cluster import BlockingCluster
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -52,11 +54,12 @@ def test_it_works_without_the_packages_of_the_command_line(roquet_cluster: Block
     ]
 
 
-def test_the_pytest_plugin_loads_nothing_until_a_fixture_is_asked_for() -> None:
-    program = """
-import sys, pytest
+def loaded_by(statement: str, *, after: str = "sys") -> list[str]:
+    """The modules that a statement loads in a new process which has imported others before."""
+    program = f"""
+import sys, {after}
 before = set(sys.modules)
-import roquet.testing.plugin
+{statement}
 print(*sorted(set(sys.modules) - before))
 """
     done = subprocess.run(
@@ -64,4 +67,33 @@ print(*sorted(set(sys.modules) - before))
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
         capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
-    assert done.stdout.split() == ["roquet", "roquet.testing", "roquet.testing.plugin"]
+    return done.stdout.split()
+
+
+def test_the_pytest_plugin_loads_nothing_until_a_fixture_is_asked_for() -> None:
+    loaded = loaded_by("import roquet.testing.plugin", after="pytest")
+    assert loaded == ["roquet", "roquet.testing", "roquet.testing.plugin"]
+
+
+def test_an_import_of_the_client_loads_no_part_of_it() -> None:
+    loaded = loaded_by("import roquet.client", after="typing, importlib")
+    assert loaded == ["roquet", "roquet.client"]
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "absent"),
+    [
+        ("Producer", 120, {"roquet.client.rebalance", "roquet.client.tracing.tracer"}),
+        (
+            "PushConsumer",
+            150,
+            {"roquet.store", "roquet.rules.sql92", "roquet.client.tracing.tracer"},
+        ),
+    ],
+)
+def test_a_client_loads_the_modules_that_it_works_with(
+    name: str, most: int, absent: set[str]
+) -> None:
+    loaded = loaded_by(f"from roquet.client import {name}")
+    assert len([module for module in loaded if module.startswith("roquet")]) <= most
+    assert not (absent | {"uvloop", "fractions", "difflib"}) & set(loaded)

@@ -1,5 +1,6 @@
 """Public names of the client: what users call, in both twins, and the types of what they give."""
 
+import ast
 import inspect
 from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
@@ -9,8 +10,8 @@ import pytest
 from roquet import client
 from roquet.client import blocking
 
-TWINS = [name for name in blocking.__all__ if getattr(blocking, name) is not vars(client)[name]]
-CLASSES = [name for name in client.__all__ if inspect.isclass(vars(client)[name])]
+TWINS = [name for name in blocking.__all__ if getattr(blocking, name) is not getattr(client, name)]
+CLASSES = [name for name in client.__all__ if inspect.isclass(getattr(client, name))]
 
 
 def public_names(kind: object) -> set[str]:
@@ -24,6 +25,26 @@ def types_in(hint: Any) -> Iterator[type]:
     for part in get_args(hint):
         for each in part if isinstance(part, list) else [part]:
             yield from types_in(each)
+
+
+def test_programs_import_a_name_from_where_type_checkers_see_it() -> None:
+    tree = ast.parse(inspect.getsource(client))
+    seen = {
+        alias.name: each.module
+        for block in tree.body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for each in block.body
+        if isinstance(each, ast.ImportFrom)
+        for alias in each.names
+    }
+    assert vars(client)["_MODULES"] == seen
+    assert sorted(seen) == client.__all__
+
+
+def test_names_are_completed_before_they_are_imported() -> None:
+    assert set(client.__all__) < set(dir(client))
+    with pytest.raises(AttributeError, match="no attribute 'Prodcer'"):
+        getattr(client, "Prodcer")  # noqa: B009 # type checkers refuse it written out
 
 
 @pytest.mark.parametrize("name", [name for name in TWINS if name != "MessageHandler"])

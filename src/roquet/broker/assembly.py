@@ -7,7 +7,7 @@ import os
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -28,7 +28,6 @@ from roquet.broker.log.flush import Flush
 from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.replication.control.machine_boot import UNKNOWN, BootNote
-from roquet.broker.replication.controller_mode import ControllerMode
 from roquet.broker.replication.fixed_roles import FixedRoles, ReturnTarget
 from roquet.broker.replication.replication import Replication
 from roquet.broker.services.broker_address import advertised_address, encode_address
@@ -66,6 +65,9 @@ from roquet.store.replication.identity_file import FILE_NAME as IDENTITY_FILE_NA
 from roquet.store.replication.identity_file import IdentityFile
 from roquet.store.store import Store
 from roquet.store.timer.timers import TimerStore
+
+if TYPE_CHECKING:
+    from roquet.broker.replication.controller_mode import ControllerMode
 
 MEMORY: Final = Path("/memory")
 """The directory of files that are in memory."""
@@ -255,9 +257,12 @@ class _Assembly:
     def _replication(self, timer: Timer) -> Replication:
         mode: FixedRoles | ControllerMode
         if self.config.controller_mode:
+            # Not at the top: half a megabyte of code that brokers with fixed roles do without.
+            from roquet.broker.replication import controller_mode
+
             config, files = self.config, self.environment.files_or_default()
             directory = config.store_dir or MEMORY
-            mode = ControllerMode(
+            mode = controller_mode.ControllerMode(
                 self.log,
                 self.settings,
                 self.clock,

@@ -24,7 +24,6 @@ from roquet.client.reading.around_handlers import around_calls
 from roquet.client.reading.graceful_stop import GracefulStop
 from roquet.client.reading.handler_pool import HandlerPool, MessageHandler, create_pool
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.local_offsets import LocalOffsets, offsets_folder
 from roquet.client.reading.message import M, ReceivedMessage
 from roquet.client.reading.message_batch import (
     BATCH_SIZE,
@@ -43,8 +42,8 @@ from roquet.client.reading.retry import FailurePolicy, RetryLocally, RetrySender
 from roquet.client.rebalance.assigned_queues import AssignedQueues
 from roquet.client.rebalance.listeners import RebalanceListener
 from roquet.client.rebalance.rebalancer import Rebalancer
+from roquet.client.tracing import open_tracer
 from roquet.client.tracing.handler_spans import in_spans
-from roquet.client.tracing.tracer import Tracer
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, UsageError
 from roquet.model.names import can_users_join, check_group, check_topic, is_retry
@@ -100,7 +99,7 @@ class Consumer(Generic[M]):
         self._assigned_queues = AssignedQueues(context, self._offsets, config)
         self._filters: dict[str, SubscriptionFilter] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tracer = Tracer(self._session, config, group) if config.trace else None
+        self._tracer = open_tracer(self._session, config, group)
         self._graceful_stop = GracefulStop(config, self.stop)
         self._was_read = False
         self._rebalancer = Rebalancer(
@@ -119,6 +118,9 @@ class Consumer(Generic[M]):
         commits = self._saves_progress or self._consume_type is ConsumeType.CONSUME_POP
         if not self._is_broadcast:
             return GroupOffsets(self._session, self._config, self.group, commits_starts=commits)
+        # Not at the top: few groups broadcast, and what files and locks need takes long to import.
+        from roquet.client.reading.local_offsets import LocalOffsets, offsets_folder
+
         folder = offsets_folder(self._config, os.environ)
         return LocalOffsets(self._session, self._config, self.group, folder, commits_starts=commits)
 
@@ -180,8 +182,7 @@ class Consumer(Generic[M]):
         self._session.background.on_killed = self._task_killed
         try:
             open_consumers.register(self)
-            if isinstance(self._offsets, LocalOffsets):
-                self._offsets.open()
+            self._offsets.open()
             names = ", ".join(self._session.addresses)
             log.info("%s joins group %s, by name servers %s", self.client_id, self.group, names)
             clock, supervise = self._config.clock, self._session.background.supervise
@@ -268,8 +269,7 @@ class Consumer(Generic[M]):
 
     async def _end(self) -> None:
         open_consumers.unregister(self)
-        if isinstance(self._offsets, LocalOffsets):
-            self._offsets.close()
+        self._offsets.close()
         await self._session.close()
         self._graceful_stop.close()
 

@@ -20,7 +20,7 @@ from roquet.client.sending.prepare import (
     check_messages,
 )
 from roquet.client.sending.send_many import IN_FLIGHT, SendMany
-from roquet.client.tracing.tracer import Tracer
+from roquet.client.tracing import open_tracer
 from roquet.log_records import logger
 from roquet.model.errors import FieldError, MessageIllegal, UsageError
 from roquet.model.message import Message
@@ -73,7 +73,7 @@ class Producer:
         )
         self._preparer = MessagePreparer(self._session.identity.keys, config)
         self._delivery = MessageDelivery(self._session, config, self.group)
-        self._tracer = Tracer(self._session, config, group) if config.trace else None
+        self._tracer = open_tracer(self._session, config, group)
         self._delivery.on_stored = self._tracer.sent if self._tracer is not None else None
         self._key_order = KeyOrder(config.clock)
         self._requests = PendingRequests(self._session, config)

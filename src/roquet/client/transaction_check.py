@@ -12,7 +12,6 @@ from roquet.client.arguments import check_function
 from roquet.client.connection.background import ErrorLogThrottle
 from roquet.client.connection.threads import run_in_thread
 from roquet.client.reading.handler_pool import is_coroutine_function
-from roquet.client.tracing.tracer import Tracer
 from roquet.log_records import logger
 from roquet.model import properties as names
 from roquet.model.message import StoredMessage
@@ -23,6 +22,7 @@ from roquet.wire.records.record import decode, to_message
 
 if TYPE_CHECKING:
     from roquet.client.spans.client_spans import ClientSpans
+    from roquet.client.tracing.tracer import Tracer
 
 log = logger(__name__)
 

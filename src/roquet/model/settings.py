@@ -1,9 +1,7 @@
 """Settings from text and environment: sizes (64MiB), times (10s), switches, numbers, addresses."""
 
-import difflib
 import re
 from collections.abc import Iterable
-from fractions import Fraction
 from typing import Final
 
 from roquet.model.errors import ConfigError
@@ -57,7 +55,9 @@ def parse_int(text: str, name: str = "number", *, least: int | None = None) -> i
 def suggest(name: str, known: Iterable[str]) -> str:
     """Suggestion for a misspelt name: "; did you mean 'x'?", or the empty string."""
     lowered = {k.lower(): k for k in known}
-    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    from difflib import get_close_matches  # here: only those who misspell need it
+
+    close = get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
     return f"; did you mean {lowered[close[0]]!r}?" if close else ""
 
 
@@ -94,4 +94,6 @@ def _parse(text: str, name: str, units: dict[str, int], wanted: str) -> int:
     factor = units.get(match[2].lower()) if match else None
     if match is None or factor is None:
         raise ConfigError(f"{name}: {text!r} is not a number with a unit ({wanted})")
+    from fractions import Fraction  # here: rarely needed, and slow to import
+
     return int(Fraction(match[1]) * factor)

@@ -3,18 +3,21 @@
 import asyncio
 import os
 from asyncio import get_running_loop
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 from roquet.model.errors import UsageError
 
 T = TypeVar("T")
 
-new_event_loop: Callable[[], asyncio.AbstractEventLoop]
-try:
-    from uvloop import new_event_loop
-except ImportError:  # Windows has no uvloop
-    from asyncio import new_event_loop
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Make an event loop."""
+    try:  # here: clients that run on an application's loop do not need it
+        import uvloop
+    except ImportError:  # Windows has no uvloop
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 class OwnLoop:

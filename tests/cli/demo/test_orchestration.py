@@ -17,6 +17,9 @@ COUNT = 300
 class WithoutSpark(DemoRun):
     """The whole demo but for the table, which has a test of its own."""
 
+    async def _start_spark(self) -> None:
+        pass
+
     async def _to_the_table(self) -> TableFacts:
         return TableFacts(rows=COUNT, distinct=COUNT, gaps=0, disordered=0)
 

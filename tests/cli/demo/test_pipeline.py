@@ -1,9 +1,12 @@
+import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from roquet.cli.demo import pipeline
@@ -13,7 +16,7 @@ from roquet.model.message import Message
 from roquet.testing.cluster import BlockingCluster
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 FLIGHT = {"tailnum": "N1", "carrier": "UA", "hour": 5, "origin": "EWR", "dest": "IAH"}
 
@@ -54,17 +57,16 @@ def test_a_stream_that_was_stopped_in_the_middle_ends_with_every_row_once(
 ) -> None:
     whole = settings(namesrv, tmp_path)
     half = msgspec.structs.replace(whole, stop_after=30)
-    pipeline.follow(pipeline.stream(spark, half), half)
+    pipeline.follow(pipeline.start(pipeline.rows_to_write(spark, half), half), half)
     first = [
         msgspec.json.decode(line, type=RowsWritten)
         for line in capsys.readouterr().out.split("\n")
         if line
     ]
     assert first[-1].rows >= 30
-    rest = msgspec.structs.replace(whole, before=first[-1].rows)
-    pipeline.follow(pipeline.stream(spark, rest), rest)
+    pipeline.follow(pipeline.start(pipeline.rows_to_write(spark, whole), whole), whole)
     table = spark.read.parquet(whole.table)
-    facts = pipeline.table_facts(table)
+    facts = pipeline.table_facts(table.toArrow())
     assert (facts.rows, facts.distinct, facts.gaps, facts.disordered) == (100, 100, 0, 0)
     assert tuple(table.columns) == pipeline.COLUMNS
 
@@ -90,7 +92,18 @@ def test_settings_travel_on_a_command_line() -> None:
 
 def test_progress_is_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
     pipeline.say(RowsWritten(7))
-    assert capsys.readouterr().out == '{"rows":7}\n'
+    assert capsys.readouterr().out == '{"rows":7,"ended":false}\n'
+
+
+def test_a_run_whose_parent_is_gone_starts_no_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = mock.MagicMock()
+    monkeypatch.setattr("roquet.spark.session.session", lambda *_, **__: spark)
+    monkeypatch.setattr(pipeline, "rows_to_write", lambda *_: None)
+    monkeypatch.setattr(pipeline, "start", mock.Mock(side_effect=AssertionError))
+    pipeline.run(settings("127.0.0.1:1", tmp_path), io.StringIO())
+    spark.stop.assert_called_once_with()
 
 
 Row = tuple[str, int, int, int, str | None, str, int]
@@ -103,16 +116,25 @@ GOOD: Sequence[Row] = (
 )
 
 
-def table(spark: "SparkSession", rows: Sequence[Row]) -> "DataFrame":
-    return spark.createDataFrame(
-        list(rows),
-        "broker string, queue_id int, queue_offset bigint, row bigint, tailnum string, "
-        "carrier string, hour int",
+SCHEMA = pa.schema(
+    [
+        ("broker", pa.string()),
+        ("queue_id", pa.int32()),
+        ("queue_offset", pa.int64()),
+        ("row", pa.int64()),
+        ("tailnum", pa.string()),
+        ("carrier", pa.string()),
+        ("hour", pa.int32()),
+    ]
+)
+
+
+def table(rows: Sequence[Row]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA
     )
 
 
-@pytest.mark.spark
-@pytest.mark.spark_suite
 @pytest.mark.parametrize(
     ("rows", "counts"),
     [
@@ -123,17 +145,13 @@ def table(spark: "SparkSession", rows: Sequence[Row]) -> "DataFrame":
         ([], (0, 0, 0, 0)),
     ],
 )
-def test_rows_gaps_and_disorder_are_counted(
-    spark: "SparkSession", rows: Sequence[Row], counts: tuple[int, ...]
-) -> None:
-    facts = pipeline.table_facts(table(spark, rows))
+def test_rows_gaps_and_disorder_are_counted(rows: Sequence[Row], counts: tuple[int, ...]) -> None:
+    facts = pipeline.table_facts(table(rows))
     assert (facts.rows, facts.distinct, facts.gaps, facts.disordered) == counts
     if rows is GOOD:
         assert facts.carriers == {"UA": {5: 1, 6: 1}, "AA": {5: 2}}
 
 
-@pytest.mark.spark
-@pytest.mark.spark_suite
 @pytest.mark.parametrize(
     ("first", "second", "disordered"),
     [
@@ -144,6 +162,6 @@ def test_rows_gaps_and_disorder_are_counted(
     ids=["out of order", "in two queues", "without an aircraft"],
 )
 def test_an_aircraft_has_its_flights_in_one_queue_in_order(
-    spark: "SparkSession", first: Row, second: Row, disordered: int
+    first: Row, second: Row, disordered: int
 ) -> None:
-    assert pipeline.disordered_aircraft(table(spark, [first, second])) == disordered
+    assert pipeline.disordered_aircraft(table([first, second])) == disordered

@@ -70,6 +70,14 @@ async def test_a_frozen_child_stops_once_it_is_thawed(start: Starts) -> None:
     assert not child.is_running
 
 
+async def test_a_child_gets_lines_on_its_stdin(start: Starts) -> None:
+    child = await start("print(input() + ' ' + input())")
+    child.write_line("begin")
+    child.write_line("now")
+    assert [line async for line in child.lines()] == ["begin now"]
+    await child.wait_success()
+
+
 async def test_a_child_that_dies_is_quoted(start: Starts) -> None:
     child = await start(BROKEN)
     with pytest.raises(ChildProcessFailed, match=r"child ended with code 3:\s+the disk is full"):

@@ -4,21 +4,25 @@ role ──▶ master:   stream server ──▶ log ──▶ replicas ──re
 └──▶ replica:  stream client ◀── log ◀── master
 """
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from roquet.broker.replication.confirmation.acknowledgements import Acknowledgements
 from roquet.broker.replication.confirmation.set_acknowledgements import SetAcknowledgements
-from roquet.broker.replication.controller_mode import ControllerMode
 from roquet.broker.replication.fixed_roles import FixedRoles
 from roquet.broker.replication.role import RoleCell
 from roquet.broker.replication.stream.stream_client import StreamClient
 from roquet.broker.replication.stream.stream_server import StreamServer
 
+if TYPE_CHECKING:
+    from roquet.broker.replication.controller_mode import ControllerMode
+
 
 class Replication(msgspec.Struct, frozen=True, kw_only=True):
     """The role of this broker in its group, and the streams of its log."""
 
-    mode: FixedRoles | ControllerMode
+    mode: "FixedRoles | ControllerMode"
     """By what this broker gets its role: its settings, or a controller."""
     role: RoleCell
     acknowledgements: Acknowledgements | SetAcknowledgements
@@ -29,9 +33,9 @@ class Replication(msgspec.Struct, frozen=True, kw_only=True):
     """Follows the master while it does not."""
 
     @property
-    def controller_mode(self) -> ControllerMode | None:
+    def controller_mode(self) -> "ControllerMode | None":
         """None: roles are fixed."""
-        return self.mode if isinstance(self.mode, ControllerMode) else None
+        return None if isinstance(self.mode, FixedRoles) else self.mode
 
     @property
     def acts_as_master(self) -> bool:

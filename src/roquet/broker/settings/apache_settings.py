@@ -6,7 +6,7 @@
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -30,7 +30,7 @@ class UnusedSetting(msgspec.Struct, frozen=True):
 @cache
 def unused_settings() -> Mapping[str, UnusedSetting]:
     """All settings without effect, by key."""
-    return parse_unused_settings(files("roquet.broker.settings").joinpath(FILE).read_text("ascii"))
+    return parse_unused_settings(Path(__file__).with_name(FILE).read_text("ascii"))
 
 
 def parse_unused_settings(text: str) -> dict[str, UnusedSetting]:

@@ -49,6 +49,7 @@ class DemoRun:
     def __init__(self, directory: Path, count: int, screen: Screen) -> None:
         self._directory = directory
         self._logs = directory / "logs"
+        self._facts = directory / "facts.json"
         self._count = count
         self._screen = screen
         self._started_ms = SYSTEM_CLOCK.now_ms()
@@ -57,6 +58,7 @@ class DemoRun:
         self._sent_ms: list[int] = []
         self._moments: list[tuple[int, str]] = []
         self._group: ConsumerProcesses
+        self._pipelines: list[ChildProcess] = []
         self._sent_so_many = {self._thirds(n): asyncio.Event() for n in (JOIN_AT, KILL_AT)}
 
     async def run(self) -> tuple[DemoFacts, DemoTimeline]:
@@ -116,6 +118,7 @@ class DemoRun:
         self._running.push_async_callback(self._group.stop)
         await self._change("two consumers share the queues:", FIRST, SECOND)
         await _run_all(self._send(), self._come_and_go())
+        await self._start_spark()
         await self._drained()
         await self._group.stop()
         return DemoTimeline(
@@ -173,9 +176,8 @@ class DemoRun:
             begins = await asyncio.gather(*map(audit.min_offset, queues))
         return sum(ends) - sum(begins)
 
-    async def _to_the_table(self) -> TableFacts:
-        """Run Spark, stopped in the middle and started again; returns the table's counts."""
-        facts = self._directory / "facts.json"
+    async def _start_spark(self) -> None:
+        """Start both Spark processes: each takes seconds to get ready, and waits for its turn."""
         settings = pipeline.PipelineSettings(
             namesrv=self._namesrv,
             topic=flights.TOPIC,
@@ -183,29 +185,37 @@ class DemoRun:
             checkpoint=str(self._directory / "checkpoint"),
             flights=self._count,
         )
-        self._screen.step("Spark streams the topic to a Parquet table")
-        with self._screen.bar("rows", self._count) as bar:
-            half = msgspec.structs.replace(settings, stop_after=self._count // 2)
-            rows = await self._run_pipeline(half, bar, "spark-1")
-            self._screen.step(f"  stopped with {rows:,} rows in the table; started again")
-            rest = msgspec.structs.replace(settings, before=rows, facts=str(facts))
-            await self._run_pipeline(rest, bar, "spark-2")
-        return msgspec.json.decode(facts.read_bytes(), type=TableFacts)
+        half = msgspec.structs.replace(settings, stop_after=self._count // 2)
+        rest = msgspec.structs.replace(settings, facts=str(self._facts))
+        for number, each in enumerate((half, rest), 1):
+            child = await ChildProcess.start(
+                f"spark-{number}", PIPELINE, msgspec.json.encode(each).decode(), logs=self._logs
+            )
+            self._running.push_async_callback(child.stop)
+            self._pipelines.append(child)
 
-    async def _run_pipeline(
-        self, settings: pipeline.PipelineSettings, bar: DemoProgressBar, name: str
-    ) -> int:
-        """Run the Spark process; returns the number of rows that it reported."""
-        child = await ChildProcess.start(
-            name, PIPELINE, msgspec.json.encode(settings).decode(), logs=self._logs
-        )
-        self._running.push_async_callback(child.stop)
-        rows = settings.before
+    async def _to_the_table(self) -> TableFacts:
+        """Run Spark, stopped in the middle and started again; returns the table's counts."""
+        self._screen.step("Spark streams the topic to a Parquet table")
+        first, second = self._pipelines
+        with self._screen.bar("rows", self._count) as bar:
+            rows = await self._run_pipeline(first, bar, 0)
+            self._screen.step(f"  stopped with {rows:,} rows in the table; started again")
+            await self._run_pipeline(second, bar, rows)
+        for child in self._pipelines:
+            await child.wait_success()
+        return msgspec.json.decode(self._facts.read_bytes(), type=TableFacts)
+
+    async def _run_pipeline(self, child: ChildProcess, bar: DemoProgressBar, before: int) -> int:
+        """Let a Spark process write rows; returns those in the table, `before` of them earlier."""
+        child.write_line("begin")
         async for line in child.lines():
-            rows = msgspec.json.decode(line, type=pipeline.RowsWritten).rows
-            bar.to(rows)
-        await child.wait_success()
-        return rows
+            written = msgspec.json.decode(line, type=pipeline.RowsWritten)
+            bar.to(before + written.rows)
+            if written.ended:
+                return before + written.rows
+        await child.wait()
+        raise child.failure()
 
     def _thirds(self, number: int) -> int:
         return -(-self._count * number // 3)

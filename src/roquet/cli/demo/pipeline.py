@@ -1,18 +1,22 @@
 """Pipeline: a Spark stream from the topic to a table.
 
 A process of its own, `python -m roquet.cli.demo.pipeline SETTINGS`, so that it can be stopped in
-the middle and started again. It reports its progress on stdout.
+the middle and started again. It gets ready, begins at a line on stdin, and reports its progress on
+stdout.
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TextIO
 
 import msgspec
 
 from roquet.cli.demo.facts import TableFacts
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -26,10 +30,21 @@ FLIGHT: Final = (
     "tailnum string, carrier string, hour int, origin string, dest string, dep_delay int"
 )
 
-BATCHES: Final = 10
+FACT_COLUMNS: Final = (
+    "broker", "queue_id", "queue_offset", "row", "tailnum", "carrier", "hour"
+)  # fmt: skip
+"""Columns that the facts are counted from."""
+
+BATCHES: Final = 4
 """Batches of the whole topic: enough to stop in the middle of it."""
 
-POLL_S: Final = 1
+POLL_S: Final = 0.2
+
+SHORT_LIFE: Final[Mapping[str, str]] = MappingProxyType(
+    {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+)
+"""Java for a run of seconds: optimized compilation and parallel collection took half its CPU time,
+and gained nothing."""
 
 
 class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,18 +56,19 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str
     flights: int
     """In the topic."""
-    before: int = 0
-    """Rows that earlier runs wrote."""
     stop_after: int | None = None
-    """Stop with at least so many rows in the table; None ends with the topic."""
+    """Stop when this run wrote at least so many rows; None ends with the topic."""
     facts: str | None = None
     """File for the table's counts at the end; None writes none."""
 
 
 class RowsWritten(msgspec.Struct, frozen=True):
-    """Progress on stdout: the number of rows in the table."""
+    """Progress on stdout."""
 
     rows: int
+    """In the table from this run."""
+    ended: bool = False
+    """Whether the stream has ended; Spark itself takes another second for that."""
 
 
 def transform(messages: "DataFrame") -> "DataFrame":
@@ -68,8 +84,8 @@ def transform(messages: "DataFrame") -> "DataFrame":
     )
 
 
-def stream(spark: "SparkSession", settings: PipelineSettings) -> "StreamingQuery":
-    """Start the stream: from the checkpoint to the end of the queues."""
+def rows_to_write(spark: "SparkSession", settings: PipelineSettings) -> "DataFrame":
+    """The stream of the table's rows, not started yet."""
     messages = (
         spark.readStream.format("roquet")
         .option("namesrv", settings.namesrv)
@@ -77,9 +93,13 @@ def stream(spark: "SparkSession", settings: PipelineSettings) -> "StreamingQuery
         .option("maxOffsetsPerTrigger", max(1, settings.flights // BATCHES))
         .load()
     )
+    return transform(messages)
+
+
+def start(rows: "DataFrame", settings: PipelineSettings) -> "StreamingQuery":
+    """Start the stream: from the checkpoint to the end of the queues."""
     return (
-        transform(messages)
-        .writeStream.format("parquet")
+        rows.writeStream.format("parquet")
         .option("path", settings.table)
         .option("checkpointLocation", settings.checkpoint)
         .trigger(availableNow=True)
@@ -87,18 +107,22 @@ def stream(spark: "SparkSession", settings: PipelineSettings) -> "StreamingQuery
     )
 
 
-def run(settings: PipelineSettings) -> None:
-    """Run the stream, and count the table if asked for."""
+def run(settings: PipelineSettings, begin: TextIO) -> None:
+    """Run the stream at a line of `begin`, and count the table if asked for.
+
+    Does nothing at the end of `begin`: the parent process is gone.
+    """
     from roquet.spark.session import session
 
-    spark = session("flights")
+    spark = session("flights", **SHORT_LIFE)
     spark.sparkContext.setLogLevel("ERROR")
-    query = stream(spark, settings)
-    follow(query, settings)
-    if settings.facts is not None:
-        facts = table_facts(spark.read.parquet(settings.table))
-        say(RowsWritten(facts.rows))
-        Path(settings.facts).write_bytes(msgspec.json.encode(facts))
+    rows = rows_to_write(spark, settings)
+    if begin.readline():
+        follow(start(rows, settings), settings)
+        if settings.facts is not None:
+            table = spark.read.parquet(settings.table).select(*FACT_COLUMNS)
+            facts = table_facts(table.toArrow())
+            Path(settings.facts).write_bytes(msgspec.json.encode(facts))
     spark.stop()
 
 
@@ -106,12 +130,17 @@ def follow(query: "StreamingQuery", settings: PipelineSettings) -> None:
     """Report the stream's progress until it ends, or stop it in the middle."""
     ended = False
     while not ended:
-        ended = bool(query.awaitTermination(POLL_S))  # raises what ended it
-        rows = settings.before + sum(step.numInputRows for step in query.recentProgress)
-        say(RowsWritten(rows))
-        if settings.stop_after is not None and rows >= settings.stop_after:
+        # Raises what ended it; takes fractions of seconds, other than its type says.
+        ended = bool(query.awaitTermination(POLL_S))  # type: ignore[arg-type]
+        if settings.stop_after is not None and rows_written(query) >= settings.stop_after:
             query.stop()
             ended = True
+        say(RowsWritten(rows_written(query), ended))
+
+
+def rows_written(query: "StreamingQuery") -> int:
+    """Rows of the batches that this run has finished."""
+    return sum(step.numInputRows for step in query.recentProgress)
 
 
 def say(moved: RowsWritten) -> None:
@@ -119,49 +148,45 @@ def say(moved: RowsWritten) -> None:
     print(msgspec.json.encode(moved).decode(), flush=True)
 
 
-def table_facts(table: "DataFrame") -> TableFacts:
-    """Counts of the table's rows, gaps and disorder."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    totals = table.agg(F.count("*").alias("rows"), F.countDistinct("row").alias("distinct")).first()
-    by_hour = table.groupBy("carrier", "hour").count().collect()
+def table_facts(table: "pa.Table") -> TableFacts:
+    """Counts of the table's rows, gaps and disorder, from its FACT_COLUMNS."""
+    by_hour = table.group_by(["carrier", "hour"]).aggregate([([], "count_all")])
     carriers: dict[str, dict[int, int]] = {}
-    for carrier, hour, count in by_hour:
-        carriers.setdefault(carrier, {})[hour] = count
+    for each in by_hour.to_pylist():
+        carriers.setdefault(each["carrier"], {})[each["hour"]] = each["count_all"]
     return TableFacts(
-        rows=totals["rows"] if totals else 0,
-        distinct=totals["distinct"] if totals else 0,
+        rows=table.num_rows,
+        distinct=len(table["row"].unique()),
         gaps=offset_gaps(table),
         disordered=disordered_aircraft(table),
         carriers=carriers,
     )
 
 
-def offset_gaps(table: "DataFrame") -> int:
+def offset_gaps(table: "pa.Table") -> int:
     """Number of queue offsets below the highest that no row has."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    missing = F.max("queue_offset") + 1 - F.countDistinct("queue_offset")
-    queues = table.groupBy("broker", "queue_id").agg(missing.alias("missing"))
-    return sum(int(queue["missing"]) for queue in queues.collect())
-
-
-def disordered_aircraft(table: "DataFrame") -> int:
-    """Number of aircraft whose flights are not in one queue in the order of the file."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
-    before = F.lag("row").over(Window.partitionBy("tailnum").orderBy("queue_offset"))
-    queues = F.countDistinct("broker", "queue_id")
-    return (
-        table.where(F.col("tailnum").isNotNull())
-        .withColumn("is_late", F.col("row") < before)
-        .groupBy("tailnum")
-        .agg(F.bool_or("is_late").alias("is_late"), queues.alias("queues"))
-        .where("is_late or queues > 1")
-        .count()
+    offsets = table.group_by(["broker", "queue_id"]).aggregate(
+        [("queue_offset", "max"), ("queue_offset", "count_distinct")]
+    )
+    return sum(
+        each["queue_offset_max"] + 1 - each["queue_offset_count_distinct"]
+        for each in offsets.to_pylist()
     )
 
 
+def disordered_aircraft(table: "pa.Table") -> int:
+    """Number of aircraft whose flights are not in one queue in the order of the file."""
+    columns = table.sort_by("queue_offset").select(["tailnum", "broker", "queue_id", "row"])
+    latest: dict[str, tuple[str, int, int]] = {}
+    disordered: set[str] = set()
+    for tailnum, *flight in zip(*(each.to_pylist() for each in columns.columns), strict=True):
+        broker, queue_id, row = flight
+        before = latest.get(tailnum, (broker, queue_id, row))
+        if tailnum is not None and (before[:2] != (broker, queue_id) or row < before[2]):
+            disordered.add(tailnum)
+        latest[tailnum] = broker, queue_id, row
+    return len(disordered)
+
+
 if __name__ == "__main__":
-    run(msgspec.json.decode(sys.argv[1], type=PipelineSettings))
+    run(msgspec.json.decode(sys.argv[1], type=PipelineSettings), sys.stdin)

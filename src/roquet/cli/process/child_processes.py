@@ -78,6 +78,12 @@ class ChildProcess:
             self._has_printed = True
             yield line.decode("utf-8", "replace").rstrip("\n")
 
+    def write_line(self, text: str) -> None:
+        """Write a short line to its stdin."""
+        stdin = self._process.stdin
+        assert stdin is not None, "`start` makes a pipe of it"
+        stdin.write(f"{text}\n".encode())
+
     async def wait_ready(self, words: str, timeout_s: float | None = None) -> str:
         """Wait for a line with these words, START_TIMEOUT_S by default; returns the rest of it.
 

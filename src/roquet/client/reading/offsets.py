@@ -65,6 +65,12 @@ class GroupOffsets:
         since_ms = config.consume_timestamp_ms
         self._since_ms = config.clock.now_ms() - HALF_AN_HOUR_MS if since_ms is None else since_ms
 
+    def open(self) -> None:
+        """Prepare for reads and commits; brokers, who keep a group's offsets, need nothing."""
+
+    def close(self) -> None:
+        """Release what `open` took."""
+
     async def committed(
         self, queue: MessageQueue, *, zero_if_young: bool | None = None
     ) -> int | None:

@@ -13,7 +13,6 @@ from roquet.model.flags import PullFlag
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ALL, SQL92, Subscription
 from roquet.model.topic import MASTER_ID
-from roquet.rules import sql92
 from roquet.rules.replication.read_from import (
     PulledOffsets,
     ReadSource,
@@ -81,6 +80,8 @@ class SubscriptionFilter(msgspec.Struct, frozen=True):
             raise UsageError(f"topic {topic}: choose messages by tags or by sql, not by both")
         if not isinstance(sql, str):
             raise UsageError(f"sql is one str, as 'amount > 5', not {sql!r:.100}")
+        from roquet.rules import sql92  # here: most consumers choose by tags, or take all
+
         sql92.parse(sql, compatible=config.sql_compatibility)
         subscription = Subscription(
             topic=topic, sub_string=sql, sub_version=version, expression_type=SQL92
