@@ -52,6 +52,17 @@ def test_the_retry_topic_has_its_genuine_name(given: dict[str, Any], out: dict[s
     assert receipt_handle.stored_topic(topic, group, receipt_handle.RETRY_V2) == out["v2"]
 
 
+def test_the_position_that_apaches_proxy_adds_is_not_read() -> None:
+    handle = ReceiptHandle(10, 1_796_016_445_000, 60_000, 999, "0", "broker-a", 3, 12)
+    assert decode_receipt_handle(f"{handle.text()} 8582690") == handle
+
+
+@pytest.mark.parametrize("broker", ["b", "broker a", "b 5 c"])
+def test_a_name_of_a_broker_may_hold_spaces(broker: str) -> None:
+    handle = ReceiptHandle(10, 1_796_016_445_000, 60_000, 7, "0", broker, 3, 12)
+    assert decode_receipt_handle(handle.text()) == handle
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -55,8 +55,14 @@ class ReceiptHandle(msgspec.Struct, frozen=True, gc=False):
 
 
 def decode_receipt_handle(text: str) -> ReceiptHandle:
-    """Decode a receipt handle; raises FieldError for anything else."""
+    """Decode a receipt handle; raises FieldError for anything else.
+
+    Apache's proxy adds the record's position in the commit log, which Apache's broker does not
+    read. A handle of a broker whose name ends with a space and a number looks the same.
+    """
     fields = text.split(" ")
+    if len(fields) == 9 and all(map(_NUMBER.fullmatch, fields[6:])):
+        del fields[8]
     if len(fields) < 8:
         raise FieldError(f"a receipt handle has 8 fields, not {len(fields)}: {text[:80]!r}")
     start, pop_ms, invisible_ms, revive_queue, retry, *broker, queue_id, offset = fields
