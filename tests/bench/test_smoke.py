@@ -32,6 +32,8 @@ SMALL = {
     "footprint": "--only help,import --rounds 1 --out DIRECTORY/footprint.json",
     "growth": "--ours-only --only body --most 16 --rounds 1 --seconds 0.1 --warm 0"
     " --out DIRECTORY/growth.json",
+    "grpc_proxy": "--ours-only --rounds 1 --seconds 0.2 --idle-clients 0"
+    " --out DIRECTORY/grpc-proxy.json",
     "keys": "--ours-only --messages 200 --queries 20 --passes 1 --out DIRECTORY/keys.json",
     "lone": "--ours-only --rounds 1 --seconds 0.1 --warm 0 --out DIRECTORY/lone.json",
     "metrics_cost": "--rounds 1 --seconds 0.1 --pages 1 --out DIRECTORY/metrics-cost.json",
