@@ -75,11 +75,11 @@ def test_a_large_request_is_the_same_in_any_split(step: int) -> None:
     client = wire.Connection()
     sends = [Send(**SENT, body=bytes([number]) * LARGE_FRAME_MIN) for number in range(3)]
     stream = b"".join(client.send_call(call)[1] for call in (sends[0], ASK, *sends[1:]))
-    events = served(stream, step * 1024 + step)
-    calls = [decode_call(events[at].command, Send) for at in (0, 2, 3)]
+    requests = served(stream, step * 1024 + step)
+    calls = [decode_call(requests[at], Send) for at in (0, 2, 3)]
     assert calls == sends
-    assert decode_call(events[1].command, MinOffset) == ASK
-    assert [event.command.opaque for event in events] == [0, 1, 2, 3]
+    assert decode_call(requests[1], MinOffset) == ASK
+    assert [request.opaque for request in requests] == [0, 1, 2, 3]
 
 
 def test_both_ends_may_ask() -> None:
