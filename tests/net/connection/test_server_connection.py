@@ -10,6 +10,7 @@ from roquet.net.connection import server_connection as module
 from roquet.net.connection.server_connection import READ_FULL, ServerConnection
 from roquet.net.limits import server_limits as limits_module
 from roquet.net.limits.request_limits import LoopLag, RequestLimit
+from roquet.net.limits.server_limits import ServerLimits
 from roquet.net.router import Peer, Router
 from roquet.net.server import IDLE_MS, Server
 from roquet.rules.admission import BURST_MIN, AdmissionLimits
@@ -271,10 +272,10 @@ class StillTransport(asyncio.Transport):
 async def test_replies_of_a_crowded_iteration_are_sent_at_its_end(
     router: Router, slow: list[int]
 ) -> None:
-    link = ServerConnection(router.dispatch, this_loop().clock, lambda _: None)
-    transport = StillTransport()
+    limits, transport = ServerLimits(), StillTransport()
+    link = ServerConnection(router.dispatch, this_loop().clock, lambda _: None, limits)
     link.connection_made(transport)
-    link._turn.crowded = 7
+    limits.turn.crowded = 7
     for count, request in enumerate(requests(2)):
         link.data_received(request)
         assert transport.is_paused is (count > 0)
