@@ -156,9 +156,14 @@ class Router:
         self._own: dict[int, _Served] = {}
         """Of codes that another handler serves, or has served."""
         self._faults: set[tuple[int, object]] = set()
-        self.user = ""
-        """The user who signed the request that is dispatched now; empty without access control."""
+        self._admit: Callable[[Command, Peer], Command] | None = None
+        """Gives a request as its handler may see it, or raises; None admits all as they come."""
         self._meter: RequestMeter | None = None
+
+    @property
+    def user(self) -> str:
+        """The user who signed the request that is dispatched now; empty without access control."""
+        return ""
 
     @property
     def meter(self) -> RequestMeter | None:
@@ -216,6 +221,11 @@ class Router:
 
     def dispatch(self, command: Command, peer: Peer) -> DispatchResult:  # noqa: C901 - a call costs
         """Serve one request. Never raises: errors become replies."""
+        if self._admit is not None:
+            try:
+                command = self._admit(command, peer)
+            except Exception as error:
+                return self._refuse_entry(error, command, peer)
         served = self._served.get(command.code)
         if served is None:
             reply = error_replies.unknown(command.code, self._unserved.get(command.code))
@@ -327,6 +337,18 @@ class Router:
             reply = error_replies.fault(error)
             self._log_fault(error, reply.remark or "", command, peer)
         return _frame(reply, command)
+
+    def _refuse_entry(self, error: Exception, command: Command, peer: Peer) -> bytes | None:
+        """The reply to a request that is not admitted."""
+        reply = error_replies.refusal(error)
+        if reply is None:
+            reply = error_replies.fault(error)
+            kind = (0, type(error))  # of all codes: strangers may send any
+            trace = None if kind in self._faults else error
+            self._faults.add(kind)
+            fields = request_fields(command, peer.address)
+            log.error("the check of code %d failed", command.code, exc_info=trace, extra=fields)
+        return self._frame_at_once(reply, command, self._begin(command.code))
 
     def _log_fault(self, error: Exception, remark: str, command: Command, peer: Peer) -> None:
         """Log a fault. The disk's are no bugs of ours: one line for each, however often asked."""
