@@ -150,7 +150,8 @@ def measured(name: str, folder: Path, seconds: float, idle_clients: int) -> Meas
                 taken["rate"], memory, share,
             )  # fmt: skip
 
-    found, found.calibration = steadily(once)
+    found, calibration = steadily(once)
+    found.calibration = calibration
     print(f"  {name:8} {found}", flush=True)
     return found
 

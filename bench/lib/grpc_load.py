@@ -42,7 +42,7 @@ def metadata(name: str) -> list[tuple[str, str]]:
     return [("x-mq-client-id", name), ("x-mq-language", "PYTHON"), ("x-mq-client-version", "5.1.2")]
 
 
-def unary(channel: Any, name: str) -> Callable[..., Any]:
+def unary(channel: Any, name: str) -> Any:
     """A method of one request and one answer."""
     request, response = (getattr(service, f"{name}{end}") for end in ("Request", "Response"))
     return channel.unary_unary(
@@ -52,7 +52,7 @@ def unary(channel: Any, name: str) -> Callable[..., Any]:
     )
 
 
-def receiving(channel: Any) -> Callable[..., Any]:
+def receiving(channel: Any) -> Any:
     """The method that receives messages."""
     return channel.unary_stream(
         SERVICE + "ReceiveMessage",
@@ -61,7 +61,7 @@ def receiving(channel: Any) -> Callable[..., Any]:
     )
 
 
-def telemetry(channel: Any) -> Callable[..., Any]:
+def telemetry(channel: Any) -> Any:
     """The method by which a client says its settings."""
     return channel.stream_stream(
         SERVICE + "Telemetry",

@@ -61,7 +61,7 @@ NOT_USERS = {"send_in_turn", "begin", "end", "end_quietly", "settle", "fail", "g
              "moved", "finish", "ask_each", "change_each"}  # fmt: skip
 """Methods between parts of the client."""
 
-ENDLESS = {"start", "close", "stop", "run", "messages", "ack", "dead_letter"}
+ENDLESS = {"start", "close", "stop", "run", "run_batch", "messages", "ack", "dead_letter"}
 """Tried below, or without an argument."""
 
 

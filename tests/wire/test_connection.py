@@ -1,5 +1,7 @@
 """A connection without a socket: numbers, replies, deadlines."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +19,9 @@ from roquet.wire.fields import decode_call, decode_reply, encode_reply
 from roquet.wire.frame import LARGE_FRAME_MIN, FrameReader
 
 ASK = MinOffset(topic="t", queue_id=0)
-SENT = {"producer_group": "g", "topic": "t", "queue_id": 0, "born_timestamp": 1, "properties": ""}
+SENT: dict[str, Any] = {
+    "producer_group": "g", "topic": "t", "queue_id": 0, "born_timestamp": 1, "properties": "",
+}  # fmt: skip
 
 
 def served(stream: bytes, step: int = 0) -> list[wire.ConnectionEvent]:

@@ -21,11 +21,14 @@ def around_calls(handler: Callable[[Any], Any], around: Sequence[Around]) -> Cal
     """Wrap a handler, so that each of `around` is entered in turn, the first one outermost."""
     if not around:
         return handler
-    wrap = _around_coroutine if is_coroutine_function(handler) else _around_function
-    return wrap(handler, around)
+    if is_coroutine_function(handler):
+        return _around_coroutine(handler, around)
+    return _around_function(handler, around)
 
 
-def _around_coroutine(handler: Callable[[Any], Any], around: Sequence[Around]) -> Any:
+def _around_coroutine(
+    handler: Callable[[Any], Any], around: Sequence[Around]
+) -> Callable[[Any], Any]:
     async def awaited(taken: Any) -> object:
         async with AsyncExitStack() as stack:
             for each in around:
@@ -39,7 +42,9 @@ def _around_coroutine(handler: Callable[[Any], Any], around: Sequence[Around]) -
     return awaited
 
 
-def _around_function(handler: Callable[[Any], Any], around: Sequence[Around]) -> Any:
+def _around_function(
+    handler: Callable[[Any], Any], around: Sequence[Around]
+) -> Callable[[Any], Any]:
     def called(taken: Any) -> object:
         with ExitStack() as stack:
             for each in around:
