@@ -13,7 +13,7 @@ from roquet.net.limits.request_limits import LoopLag, RequestLimit
 from roquet.net.limits.server_limits import ServerLimits
 from roquet.net.router import Peer, Router
 from roquet.net.server import IDLE_MS, Server
-from roquet.rules.admission import BURST_MIN, AdmissionLimits
+from roquet.rules.admission import BURST_MIN, CLOCK_CHECK_MS, AdmissionLimits
 from roquet.testing.clock import this_loop
 from roquet.wire.calls.route import GetKV, ListKV, PutKV, ValueReply
 from roquet.wire.codes import ResponseCode
@@ -235,14 +235,20 @@ async def test_a_flood_of_one_connection_delays_only_itself(
 async def test_a_connection_that_is_read_again_in_a_crowded_iteration_waits_for_the_next_one(
     router: Router, slow: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LoopLag, "look", lambda turn, _now_ms: setattr(turn, "crowded", 7))
+    look = LoopLag.look
+
+    def look_crowded(turn: LoopLag, now_ms: int) -> None:
+        look(turn, now_ms)
+        turn.crowded = 7
+
+    monkeypatch.setattr(LoopLag, "look", look_crowded)
     loop = this_loop()
     async with Server(router, clock=loop.clock) as server:
         made: Any = await loop.create_connection(Client, "127.0.0.1", server.port)
         transport, client = made
         for request in requests(5):
             transport.write(request)
-            await loop.clock.sleep(10)
+            await loop.clock.sleep(2 * CLOCK_CHECK_MS)
         assert list(client.codes.items()) == [(number, 0) for number in range(5)]
         assert len(slow) == 5
 
@@ -275,6 +281,7 @@ async def test_replies_of_a_crowded_iteration_are_sent_at_its_end(
     limits, transport = ServerLimits(), StillTransport()
     link = ServerConnection(router.dispatch, this_loop().clock, lambda _: None, limits)
     link.connection_made(transport)
+    limits.turn.look(0)
     limits.turn.crowded = 7
     for count, request in enumerate(requests(2)):
         link.data_received(request)

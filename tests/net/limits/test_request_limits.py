@@ -127,6 +127,21 @@ async def test_an_iteration_that_has_served_a_burst_is_crowded_until_it_ends() -
     assert 0 < numbers[0] < numbers[1], "each has a number of its own"
 
 
+async def test_what_waits_for_the_end_of_an_iteration_is_called_once_whatever_else_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    turn, ended = LoopLag([RequestLimit(AdmissionLimits(count=10))]), list[int]()
+    turn.look(0)
+    turn.at_end += [lambda: ended.append(1), lambda: 1 // 0, lambda: ended.append(2)]
+    assert ended == []
+    await asyncio.sleep(0)
+    assert ended == [1, 2]
+    assert "ZeroDivisionError" in caplog.text
+    turn.look(100)
+    await asyncio.sleep(0)
+    assert ended == [1, 2]
+
+
 async def test_a_pause_makes_no_request_late_and_restarts_the_lag() -> None:
     gate = RequestLimit(AdmissionLimits(count=10, wait_ms=200))
     turn = LoopLag([gate])

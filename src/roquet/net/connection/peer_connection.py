@@ -398,9 +398,10 @@ class PeerConnection(asyncio.Protocol):
         return None
 
     def _end_turn(self, answers: list[bytes], rest: Iterable[ConnectionEvent] = ()) -> None:
-        if answers and self._turn.crowded:
-            for answer in answers:  # a peer that waits for it sends nothing more before that
-                self._send(answer)
+        if answers and self._turn.crowded:  # peers that wait for them send nothing more meanwhile
+            if not self._outbox:
+                self._turn.at_end.append(self._flush)
+            self._outbox += answers
         elif answers:
             self._write(answers)
         if rest and (postponed := deque(rest)):

@@ -5,9 +5,10 @@ rules.admission decides which ones are refused.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from roquet.log_records import logger
 from roquet.rules.admission import (
     CLOCK_CHECK_MS,
     AdmissionLimits,
@@ -18,6 +19,8 @@ from roquet.rules.admission import (
     refusal,
     waited_ms,
 )
+
+log = logger(__name__)
 
 NEVER_MS: Final = 1 << 62
 """A monotonic time that is never reached."""
@@ -104,6 +107,7 @@ class LoopLag:
         "_last_ms",
         "_number",
         "_waited_ms",
+        "at_end",
         "check_ms",
         "count",
         "crowded",
@@ -128,6 +132,8 @@ class LoopLag:
         neither callbacks nor timers meanwhile. Connections that are read twice in a crowded
         iteration wait for the next one, so that it comes to an end.
         """
+        self.at_end: list[Callable[[], object]] = []
+        """Called once, when a crowded iteration ends."""
 
     def look(self, now_ms: int) -> None:
         """Measure how long this iteration of the loop has lasted, and tell the limits."""
@@ -151,6 +157,12 @@ class LoopLag:
         self.crowded = 0
         if self._age_ms:
             self._tell(0)
+        callbacks, self.at_end = self.at_end, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:  # the others must not wait for ever
+                log.exception("replies that were due are lost")
 
     def lag(self, waited_ms: int) -> None:
         """Requests of a connection that is behind by `waited_ms` are served next; 0 ends that."""
