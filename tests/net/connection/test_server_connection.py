@@ -142,6 +142,24 @@ class Client(asyncio.Protocol):
             self.codes[command.opaque] = command.code
 
 
+class ReadingTransport(asyncio.Transport):
+    """Counts how often reading is paused."""
+
+    pauses = 0
+
+    def pause_reading(self) -> None:
+        self.pauses += 1
+
+    def resume_reading(self) -> None: ...
+
+    def write(self, data: bytes | bytearray | memoryview) -> None: ...
+
+    def is_closing(self) -> bool:
+        return False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+
 @pytest.fixture
 def slow(router: Router) -> list[int]:
     """A request that takes two milliseconds, for which others have to wait."""
@@ -211,6 +229,25 @@ async def test_full_reads_are_served_a_little_at_a_time(
         assert slow[-1] == 0, "it is read on"
         (connection,) = server.peers
         assert connection.burst is None  # type: ignore[attr-defined]
+
+
+async def test_reading_goes_on_while_a_large_frame_is_incomplete(
+    router: Router, kept: list[str]
+) -> None:
+    loop = this_loop()
+    connection = ServerConnection(router.dispatch, loop.clock, lambda _: None)
+    transport = ReadingTransport()
+    connection.connection_made(transport)
+    call = PutKV(namespace="n", key="k", value="v", body=bytes(5 * READ_FULL))
+    frame = encode_call(call, opaque=1)
+    connection.data_received(frame[:READ_FULL])
+    await loop.clock.sleep(1)
+    assert transport.pauses == 1, "it may have brought many requests"
+    connection.data_received(frame[READ_FULL : 2 * READ_FULL])
+    connection.data_received(frame[2 * READ_FULL : 4 * READ_FULL])
+    assert (transport.pauses, kept) == (1, [])
+    connection.data_received(frame[4 * READ_FULL :])
+    assert (transport.pauses, kept) == (2, ["v"])
 
 
 async def test_a_flood_of_one_connection_delays_only_itself(

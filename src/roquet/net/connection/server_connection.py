@@ -96,7 +96,9 @@ class ServerConnection(PeerConnection):
 
     def data_received(self, chunk: bytes) -> None:
         """Serve received requests; a burst is served in slices."""
-        if self.burst is None and len(chunk) < READ_FULL:
+        if (self.burst is None and len(chunk) < READ_FULL) or (
+            self._reader.pending + len(chunk) < self._reader.wanted and not self._unread
+        ):  # few requests; or none, only more of a large frame
             PeerConnection.data_received(
                 self, chunk
             )  # super() would cost more than all that follows
