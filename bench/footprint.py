@@ -1,4 +1,4 @@
-"""What our programs cost before they do anything: imports, `--help`, memory at rest, the demo.
+"""Footprint of our programs: imports, `--help`, memory at rest, Spark's part of the demo.
 
     python -m bench.footprint --only import,help --aiokafka /tmp/aiokafka/bin/python
 

@@ -135,7 +135,7 @@ def verdict(rows: Sequence[Row], failed: Sequence[str]) -> Cell:
 
 
 def sections(files: Mapping[str, tuple[datetime, list[Row]]], build: Path) -> Iterator[Section]:
-    """What fell short, the whole table, its files, plots of growth and of the mixed load."""
+    """Rows that fell short, the whole table, its files, plots of growth and of the mixed load."""
     missed = [
         line
         for name, (_, rows) in files.items()

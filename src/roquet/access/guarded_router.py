@@ -36,7 +36,7 @@ class GuardedRouter(Router):
         """The user of the request that was admitted last; empty if it needed none."""
         return self._guard.user
 
-    def _defer(
+    def defer(
         self,
         answer: Awaitable[Reply | None],
         command: Command,
@@ -44,7 +44,8 @@ class GuardedRouter(Router):
         gate: RequestLimit | None,
         begun_ms: int,
     ) -> HeldReply | DeferredReply:
-        deferred = super()._defer(answer, command, peer, gate, begun_ms)
+        """The reply to a request whose answer is not ready; a fetch is checked again before it."""
+        deferred = super().defer(answer, command, peer, gate, begun_ms)
         if type(deferred) is DeferredReply and command.code in FETCHES:
             tables = self._guard.tables
             frame = self._checked_again(deferred.frame, command, peer, tables)

@@ -251,12 +251,12 @@ class Router:
                 return frame
         except Exception as error:
             return self._refuse(error, command, peer, begun_ms)
-        return self._defer(answer, command, peer, gate, begun_ms)
+        return self.defer(answer, command, peer, gate, begun_ms)
 
     def _begin(self, code: int) -> int:
         return 0 if self._meter is None else self._meter.begin(code)
 
-    def _defer(
+    def defer(
         self,
         answer: Awaitable[Reply | None],
         command: Command,
@@ -264,6 +264,7 @@ class Router:
         gate: RequestLimit | None,
         begun_ms: int,
     ) -> HeldReply | DeferredReply:
+        """The reply to a request whose answer is not ready yet."""
         # The body is not kept while the reply is awaited: it may be a send that waits for the disk.
         request = Command(
             command.code,

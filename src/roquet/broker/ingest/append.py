@@ -213,10 +213,11 @@ class Ingest:
                 self._count_special(call, draft, normalized, appended.size)
             elif _SHARDING_KEY in call.properties:  # a search in bytes would take twice as long
                 counts.add_stored(call.topic, FIFO, appended.size)
-            elif (sizes := counts.normal_sizes.get(call.topic)) and appended.size in sizes:
-                sizes[appended.size] += 1  # without a call
             else:
-                counts.add_stored(call.topic, NORMAL, appended.size)
+                try:
+                    counts.normal_sizes[call.topic][appended.size] += 1  # without a call
+                except KeyError:
+                    counts.add_stored(call.topic, NORMAL, appended.size)
         key = readable_text(normalized.unique_key)
         return IngestResult(appended, key, normalized.waits, recall, queue_id)
 
