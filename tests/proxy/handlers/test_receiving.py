@@ -68,7 +68,11 @@ async def test_a_client_whose_settings_a_killed_proxy_had_is_served_from_the_sec
     await asyncio.sleep(1)
     await user.send("NORM", b"x")
     (message,) = await receiving
-    await asyncio.sleep(100)  # it is renewed like another client's
+    # Clients that send their settings again are told to, and meanwhile it is one like another.
+    for _ in range(5):
+        await asyncio.sleep(50)
+        beat = await user.call("Heartbeat", service.HeartbeatRequest(group=request.group))
+        assert beat.status.code == pb.UNRECOGNIZED_CLIENT_TYPE
     (answer,) = (await user.ack(message)).entries
     assert answer.status.code == pb.OK
 

@@ -150,7 +150,9 @@ def test_a_transaction_rests_for_an_hour_at_most(seconds: int) -> None:
     [
         (1_000, 30_000, 5_000),  # raised to the least
         (60_000, 90_000, 20_000),  # lowered to the most
-        (10_000, 8_000, 8_000),  # what is left
+        (10_000, 8_000, 7_700),  # what is left, less the time of the answer
+        (8_000, 8_000, 7_700),
+        (10_000, 5_100, 5_000),
         (None, 15_000, 13_500),  # the deadline less half of a request's time
         (None, None, 20_000),
     ],

@@ -171,6 +171,9 @@ class TelemetryHandler:
     ) -> service.HeartbeatResponse:
         """Note that a client is there; a consumer names its group."""
         client = self._clients.note_heartbeat(caller.client_id)
+        if not client.settings.HasField("backoff_policy"):  # they were made from a receive
+            text = "the client's own settings have not come yet by its Telemetry stream"
+            raise ProxyRefusal(StatusCode.UNRECOGNIZED_CLIENT_TYPE, text)
         if client.settings.HasField("subscription"):
             validation.check_group(request.group.name)
         return service.HeartbeatResponse()

@@ -58,6 +58,8 @@ INVISIBLE_MAX_MS: Final = 12 * 3_600_000
 
 POLLING_MIN_MS: Final = 5_000
 POLLING_MAX_MS: Final = 20_000
+POLLING_MARGIN_MS: Final = 300
+"""Time of the answer on its way: the Rust client gives up when the wait it asks for is over."""
 
 BATCH_MAX: Final = 32
 """Messages of one receive."""
@@ -244,10 +246,10 @@ def polling_ms(asked_ms: int | None, left_ms: int | None, request_timeout_ms: in
         left_ms = POLLING_MAX_MS + request_timeout_ms
     wanted = left_ms - request_timeout_ms // 2 if asked_ms is None else asked_ms
     wanted = min(max(wanted, POLLING_MIN_MS), POLLING_MAX_MS)
-    if wanted <= left_ms:
+    if wanted + POLLING_MARGIN_MS <= left_ms:
         return wanted
     if left_ms >= POLLING_MIN_MS:
-        return left_ms
+        return max(left_ms - POLLING_MARGIN_MS, POLLING_MIN_MS)
     raise ProxyRefusal(
         StatusCode.ILLEGAL_POLLING_TIME,
         f"the deadline is {left_ms} ms away: a receive waits for {POLLING_MIN_MS} ms at least",
