@@ -23,7 +23,7 @@ HEAD = f"""\
 This page is generated: `make map` writes it anew. [Observe a cluster](../howto/observe.md) says how
 to switch metrics on.
 
-All values have the labels `node_type` (`broker`, `namesrv`, `controller`) and `node_id` (a broker's
+All values have the labels `node_type` (`broker`, `namesrv`, `controller`, `proxy`) and `node_id` (a broker's
 name, another server's address); a broker's have its `cluster`, too, and those with Apache's names
 `otel_scope_name`. A page of `roquet serve` has `process`. Counters begin at 0 with the process. A
 metric has up to {SERIES_MAX:,} combinations of labels; whatever comes beyond is counted in one
@@ -65,8 +65,8 @@ LEFT_OUT_HEAD = """
 """
 
 TAIL = """
-Those of RocksDB queues, the tiered store and the proxy belong to parts that Roquet does not have.
-Those of Apache's controller have names like `role`, which say too little beside others.
+Those of RocksDB queues and the tiered store belong to parts that Roquet does not have. Those of
+Apache's controller have names like `role`, which say too little beside others.
 """
 
 
