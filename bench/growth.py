@@ -49,12 +49,10 @@ CPU_GROWTH_MAX: Final = 1.2
 
 CAUSES: Final[Mapping[tuple[str, int], str]] = MappingProxyType(
     {
-        (
-            "body",
-            4_194_304,
-        ): "bound by memory: 23 % of the CPU is the checksum, 19 % the kernel's copy"
-        " into the page cache, 18 % its copy from the socket, 14 % copies of buffers (perf); where the"
-        " host first has to grant each page to a virtual machine, both sides stop at some 330 MB/s",
+        ("body", 4_194_304): "bound by memory: 23 % of the CPU is the checksum, 19 % the kernel's"
+        " copy into the page cache, 18 % its copy from the socket, 14 % copies of buffers (perf);"
+        " where the host first has to grant each page to a virtual machine, both sides stop at some"
+        " 330 MB/s",
     }
 )
 """Known causes of a missed goal, by axis and value."""

@@ -131,7 +131,7 @@ async def dev_proxy(namesrv: str, broker: "BrokerServer", port: int) -> AsyncIte
         access_key=own.access_key if own else None,
         secret_key=own.secret_key if own else None,
         calls=settings.calls_tls,
-        creates_topics=True,
+        creates_topics=settings.auto_create_topic,
     )
     try:
         async with ProxyServer(namesrv, config, {broker.address: broker.server}) as server:
