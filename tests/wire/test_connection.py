@@ -17,7 +17,6 @@ from roquet.wire.fields import decode_call, decode_reply, encode_reply
 from roquet.wire.frame import LARGE_FRAME_MIN, FrameReader
 
 ASK = MinOffset(topic="t", queue_id=0)
-SENT = {"producer_group": "g", "topic": "t", "queue_id": 0, "born_timestamp": 1, "properties": ""}
 
 
 def served(stream: bytes, step: int = 0) -> list[wire.ConnectionEvent]:
@@ -71,7 +70,13 @@ def test_any_split_gives_the_same_requests(step: int) -> None:
 @given(st.integers(1, 300))
 def test_a_large_request_is_the_same_in_any_split(step: int) -> None:
     client = wire.Connection()
-    sends = [Send(**SENT, body=bytes([number]) * LARGE_FRAME_MIN) for number in range(3)]
+    sends = [
+        Send(
+            producer_group="g", topic="t", queue_id=0, born_timestamp=1, properties="",
+            body=bytes([number]) * LARGE_FRAME_MIN,
+        )
+        for number in range(3)
+    ]  # fmt: skip
     stream = b"".join(client.send_call(call)[1] for call in (sends[0], ASK, *sends[1:]))
     events = served(stream, step * 1024 + step)
     calls = [decode_call(events[at].command, Send) for at in (0, 2, 3)]
