@@ -77,7 +77,13 @@ def test_any_split_gives_the_same_requests(step: int) -> None:
 @given(st.integers(1, 300))
 def test_a_large_request_is_the_same_in_any_split(step: int) -> None:
     client = wire.Connection()
-    sends = [Send(**SENT, body=bytes([number]) * LARGE_FRAME_MIN) for number in range(3)]
+    sends = [
+        Send(
+            producer_group="g", topic="t", queue_id=0, born_timestamp=1, properties="",
+            body=bytes([number]) * LARGE_FRAME_MIN,
+        )
+        for number in range(3)
+    ]  # fmt: skip
     stream = b"".join(client.send_call(call)[1] for call in (sends[0], ASK, *sends[1:]))
     events = served(stream, step * 1024 + step)
     requests = [event for event in events if isinstance(event, Command)]
