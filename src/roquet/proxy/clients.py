@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from roquet.model.errors import CallTimeout, ConnectFailed
@@ -171,15 +172,14 @@ class ClientTable:
         event, events = asyncio.Event(), self._awaited.setdefault(client_id, set())
         events.add(event)
         try:
-            async with asyncio.timeout(wait_ms / 1_000):
-                await event.wait()
-        except TimeoutError:
-            raise _unknown(client_id) from None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_ms / 1_000):
+                    await event.wait()
         finally:
             events.discard(event)
             if not events:
                 self._awaited.pop(client_id, None)
-        if (client := self._clients.get(client_id)) is None:  # it has left again
+        if (client := self._clients.get(client_id)) is None:  # it may have left again
             raise _unknown(client_id)
         return client
 
@@ -205,12 +205,13 @@ class ClientTable:
             callback(client_id)
 
     def expire(self) -> None:
-        """Forget clients that were not heard of for long."""
+        """Forget clients that were not heard of for long, and end their streams."""
         limit_ms = self._clock.monotonic_ms() - EXPIRY_MS
-        for client_id in [
-            key for key, it in self._clients.items() if it.last_heartbeat_ms < limit_ms
-        ]:
-            self.remove(client_id)
+        for client_id, client in list(self._clients.items()):
+            if client.last_heartbeat_ms < limit_ms:
+                if client.commands is not None:
+                    client.commands.put_nowait(None)
+                self.remove(client_id)
 
     def members_of(self, group: str) -> Sequence[ProxyClient]:
         """The consumers of a group that have a stream."""

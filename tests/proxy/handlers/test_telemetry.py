@@ -31,6 +31,19 @@ async def test_a_client_is_forgotten_two_minutes_after_its_last_heartbeat(proxy:
         assert await heartbeat(user) == pb.UNRECOGNIZED_CLIENT_TYPE
 
 
+async def test_the_stream_of_a_client_that_is_forgotten_ends(proxy: Proxy) -> None:
+    settings = service.TelemetryCommand(settings=consumer_settings())
+
+    async def ask() -> AsyncIterator[service.TelemetryCommand]:
+        yield settings
+        await asyncio.Event().wait()
+
+    context = User(proxy).context(None)
+    async with asyncio.timeout(130):
+        answers = [part async for part in proxy.methods["Telemetry"].stream_stream(ask(), context)]
+    assert len(answers) == 1
+
+
 async def test_a_client_outlives_its_stream(proxy: Proxy) -> None:
     user = User(proxy)
     async with user.telemetry(consumer_settings()):
