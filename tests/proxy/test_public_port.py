@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -253,6 +253,20 @@ def test_it_works_on_the_loop_of_our_servers(tmp_path: Path) -> None:
                 assert (await served.ask(channel(served.port))).startswith("127.0.0.1:")
 
     loop.run(both())
+
+
+async def test_a_relay_that_fails_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path / "p") as served:
+        (tmp_path / "p" / INNER).unlink()  # as a program that cleans up may
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            writer.write(b"PRI * HTTP/2.0")
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+    assert caplog.text.count(f"{INNER}: [Errno 2] No such file or directory; trying again") == 1
 
 
 async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Final, cast
 
 from msgspec.structs import replace
 
+from roquet.client.connection.background import ErrorLogThrottle
 from roquet.log_records import logger
 from roquet.metrics.roquet_metrics import OPENED_CONNECTIONS
 from roquet.metrics.text_format import MetricsPage
@@ -86,6 +87,7 @@ class PublicPort:
         if tls is not None and tls.mode is not TlsMode.DISABLED:
             self._tls = ReloadedTls(replace(tls, alpn=(HTTP_2,)))
         self._names = count()
+        self._throttle = ErrorLogThrottle(f"relay to {self.inner}")
         self._clients: dict[str, str] = {}
         """Addresses of clients by gRPC's names of their relayed connections."""
         self._loop = asyncio.get_running_loop()
@@ -151,11 +153,13 @@ class PublicPort:
             client.relayed_as = f"{UNIX}{name}"
             await self._loop.sock_connect(inner, self.inner.removeprefix(UNIX))
             _, end = await self._loop.create_unix_connection(lambda: RelayEnd(client), sock=inner)
-        except BaseException:
+        except BaseException as error:
             inner.close()
+            self._throttle.report(error)
             raise
         finally:
             name.unlink(missing_ok=True)
+        self._throttle.clear()
         return end
 
     def forget(self, client: "ClientEnd") -> None:
@@ -228,7 +232,7 @@ class ClientEnd(RelayEnd):
     async def _connect(self) -> None:
         try:
             self.other = await self._port.connect(self)
-        except OSError:  # gRPC stops
+        except OSError:  # gRPC stops, or its directory was removed
             self.transport.abort()
             return
         if self.transport.is_closing():
