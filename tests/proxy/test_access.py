@@ -221,6 +221,22 @@ async def test_a_right_that_is_lost_while_a_receive_waits_counts(secured: Secure
     await proxy.close()
 
 
+async def test_a_stream_gets_no_message_after_its_user_has_lost_the_right(
+    secured: SecuredProxy,
+) -> None:
+    secured.allow(("Topic:TXT", "Pub"))
+    proxy = secured.start()
+    user, root = alice(proxy), User(proxy, "r", **signed("root"))
+    async with user.telemetry(producer_settings("TXT")):
+        secured.allow()
+        await this_loop().clock.sleep(6_000)
+        assert (await root.send("TXT", b"secret", message_type="TRANSACTION")).status.code == pb.OK
+        await this_loop().clock.sleep(300_000)
+    assert [command.status.code for command in user.told] == [pb.FORBIDDEN]
+    assert not user.told[0].HasField("recover_orphaned_transaction_command")
+    await proxy.close()
+
+
 async def test_a_refusal_is_logged_once(
     secured: SecuredProxy, caplog: pytest.LogCaptureFixture
 ) -> None:

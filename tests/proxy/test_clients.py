@@ -96,3 +96,30 @@ async def test_settings_over_a_limit_and_one_client_too_many_are_refused(
     other = msgspec.structs.replace(CALLER, client_id="other")
     with pytest.raises(ProxyRefusal, match="start one more"):
         table.update(other, pb.Settings(), asyncio.Queue())
+
+
+async def test_the_settings_of_all_clients_together_have_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clients, "SETTINGS_TOTAL_MAX", 100)
+    table = ClientTable(this_loop().clock)
+    settings = pb.Settings(client_properties={"k": "v" * 60})
+    other = msgspec.structs.replace(CALLER, client_id="other")
+    for _ in range(3):  # the same client's take the place of its earlier ones
+        table.update(CALLER, settings, None)
+    with pytest.raises(ProxyRefusal, match="start one more") as caught:
+        table.update(other, settings, None)
+    assert caught.value.code is StatusCode.TOO_MANY_REQUESTS
+    table.remove(CALLER.client_id)
+    table.update(other, settings, None)
+
+
+async def test_settings_that_come_as_the_wait_for_them_ends_are_found() -> None:
+    clients = ClientTable(this_loop().clock)
+    waiting = asyncio.create_task(clients.wait_for("c", 3_000))
+    await asyncio.sleep(0)
+    made = []
+    asyncio.get_running_loop().call_later(
+        3, lambda: made.append(clients.update(CALLER, pb.Settings(), asyncio.Queue()))
+    )
+    assert await waiting is made[0]

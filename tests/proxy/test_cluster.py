@@ -44,6 +44,13 @@ async def test_settings_stay_known_while_no_broker_answers(running: Cluster) -> 
     await cluster.close()
 
 
+async def test_two_proxies_of_one_host_are_two_clients_to_the_brokers() -> None:
+    proxies = [ProxiedCluster("127.0.0.1:1", ProxyConfig(clock=this_loop().clock)) for _ in "ab"]
+    ids = {one.session.identity.client_id for one in proxies}
+    assert len(ids) == 2
+    assert all("@roquet-proxy#" in client_id for client_id in ids)
+
+
 async def test_an_unknown_topic_and_an_unknown_broker_are_refused(running: Cluster) -> None:
     cluster = ProxiedCluster(running.namesrv_addr, ProxyConfig(clock=this_loop().clock))
     cluster.start()

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from tests.proxy.conftest import User, consumer_settings
 
 from roquet.client import ConsumerConfig, PopConsumer
@@ -54,11 +55,41 @@ async def test_a_proxy_is_ready_while_its_cluster_has_a_broker(
     assert proxy.unready == "the proxy stops"
 
 
-async def test_a_proxy_without_a_name_server_says_so() -> None:
+async def test_a_proxy_that_stops_is_not_ready_again_by_an_answer_under_way(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = this_loop().clock
+
+    async def slowly() -> str:
+        await clock.sleep(1_000)
+        return ""
+
+    monkeypatch.setattr(proxy._cluster, "why_unready", slowly)
+    await clock.sleep(5_500)
+    proxy.drain()
+    await clock.sleep(20_000)
+    assert proxy.unready == "the proxy stops"
+
+
+async def test_name_servers_that_do_not_answer_keep_nobody_from_renewing(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = User(proxy)
+    async with user.telemetry(consumer_settings()):
+        await user.receive(timeout_s=6)
+        await user.send("NORM", b"x")
+        (message,) = await user.receive(auto_renew=True)
+        monkeypatch.setattr(proxy._cluster, "why_unready", asyncio.Event().wait)
+        await asyncio.sleep(100)
+        assert (await user.ack(message)).status.code == pb.OK
+
+
+async def test_a_proxy_without_a_name_server_says_so(caplog: pytest.LogCaptureFixture) -> None:
     lonely = Proxy("127.0.0.1:9", ProxyConfig(clock=this_loop().clock))
     lonely.start()
-    await this_loop().clock.sleep(100)
+    await this_loop().clock.sleep(20_000)
     assert "no name server answered at 127.0.0.1:9" in lonely.unready
+    assert caplog.text.count("nothing can be sent or received now") == 1
     await lonely.close()
 
 

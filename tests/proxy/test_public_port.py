@@ -1,10 +1,12 @@
 """The proxy's port: every kind of connection, and whose it is."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
@@ -16,7 +18,14 @@ from roquet.net import loop
 from roquet.net.tls import ServerTls, TlsMode
 from roquet.proxy import public_port
 from roquet.proxy.config import ProxyConfig
-from roquet.proxy.public_port import PublicPort, RelayEnd, self_signed_tls
+from roquet.proxy.public_port import (
+    INNER,
+    PREFIX,
+    PublicPort,
+    RelayEnd,
+    remove_left_directories,
+    self_signed_tls,
+)
 from roquet.rules.proxy.status import ProxyRefusal
 
 pytestmark = pytest.mark.virtual_time(False)
@@ -70,6 +79,22 @@ async def serving(directory: Path, **settings: Any) -> AsyncIterator[Served]:
             break
         await asyncio.sleep(0.01)
     assert not public.connections
+
+
+def test_directories_of_killed_proxies_are_removed_and_those_of_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with TemporaryDirectory() as place:  # not `tmp_path`: paths of sockets have a limit
+        monkeypatch.setattr(public_port, "gettempdir", lambda: place)
+        killed, alive, new_one = (new(Path(place) / f"{PREFIX}{name}") for name in "abc")
+        (killed / "certificate.pem").touch()
+        with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as dead:
+            listening.bind(str(alive / INNER))
+            listening.listen(0)
+            dead.bind(str(killed / INNER))
+            for _ in range(4):  # the backlog is full then
+                remove_left_directories()
+        assert [one.exists() for one in (killed, alive, new_one)] == [False, True, True]
 
 
 @asynccontextmanager
@@ -228,6 +253,20 @@ def test_it_works_on_the_loop_of_our_servers(tmp_path: Path) -> None:
                 assert (await served.ask(channel(served.port))).startswith("127.0.0.1:")
 
     loop.run(both())
+
+
+async def test_a_relay_that_fails_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path / "p") as served:
+        (tmp_path / "p" / INNER).unlink()  # as a program that cleans up may
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            writer.write(b"PRI * HTTP/2.0")
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+    assert caplog.text.count(f"{INNER}: [Errno 2] No such file or directory; trying again") == 1
 
 
 async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.proxy.conftest import User, producer_settings
+from tests.proxy.conftest import User, consumer_settings, producer_settings, receive_request
 
 from roquet.proxy.config import ProxyConfig
 from roquet.proxy.protos import definition_pb2 as pb
@@ -63,3 +63,11 @@ async def test_no_topic_is_made_where_brokers_let_no_client_make_one() -> None:
         answers = [await user.call("QueryRoute", request), await user.send("fresh")]
         await proxy.close()
     assert {answer.status.code for answer in answers} == {pb.TOPIC_NOT_FOUND}
+
+
+async def test_asking_for_topics_that_nobody_sends_to_leaves_nothing_behind(user: User) -> None:
+    await types_of(user, "fresh")
+    assert user.proxy._cluster.session.routes.writable("fresh") is None
+    async with user.telemetry(consumer_settings(topic="fresh")):
+        (status, *_) = await user.call("ReceiveMessage", receive_request("g", "fresh"), 30)
+    assert status.status.code == pb.TOPIC_NOT_FOUND  # not FORBIDDEN, as a topic with no queue

@@ -50,6 +50,7 @@ class BrokerUsers:
     async def step(self) -> None:
         """Ask the brokers in turn, until one answers. Raises RoquetError if none does."""
         brokers = await self._cluster.all_brokers()
+        failure = RoquetError("the name servers know no address of a broker")
         for address in [one for broker in brokers for one in broker.broker_addrs.values()]:
             try:
                 self._take(await self._document_of(address))

@@ -12,6 +12,10 @@ CLIENT_ID: Final = "x-mq-client-id"
 LANGUAGE: Final = "x-mq-language"
 VERSION: Final = "x-mq-client-version"
 
+CLIENT_ID_LENGTH_MAX: Final = 1_024
+WORD_LENGTH_MAX: Final = 64
+"""Characters of a language or a version: what is longer is cut."""
+
 
 class Caller(msgspec.Struct, frozen=True):
     """The client of one request."""
@@ -38,7 +42,10 @@ def caller_of(
             StatusCode.CLIENT_ID_REQUIRED, f"the header {CLIENT_ID} with the client's id is missing"
         )
     left_ms = None if left_s is None else max(int(left_s * 1_000), 0)
-    language, version = metadata.get(LANGUAGE, ""), metadata.get(VERSION, "")
+    if len(client_id) > CLIENT_ID_LENGTH_MAX:
+        text = f"a client's id has {CLIENT_ID_LENGTH_MAX} characters at most"
+        raise ProxyRefusal(StatusCode.BAD_REQUEST, text)
+    language, version = (metadata.get(name, "")[:WORD_LENGTH_MAX] for name in (LANGUAGE, VERSION))
     return Caller(client_id, language, version, address, left_ms, user)
 
 

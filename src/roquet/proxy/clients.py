@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from roquet.model.errors import CallTimeout, ConnectFailed
@@ -29,6 +30,9 @@ CLIENTS_MAX: Final = 20_000
 
 SETTINGS_SIZE_MAX: Final = 64 * 1024
 """Bytes of one client's settings: a thousand topics fit."""
+
+SETTINGS_TOTAL_MAX: Final = 32 * 1024 * 1024
+"""Bytes of all clients' settings: those of official clients have some hundred bytes."""
 
 
 class ProxyClient:
@@ -93,6 +97,8 @@ class ClientTable:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._clients: dict[str, ProxyClient] = {}
+        self._size = 0
+        """Bytes of their settings."""
         self._groups: dict[str, dict[str, ProxyClient]] = {}
         """Consumers by group and client id."""
         self._awaited: dict[str, set[asyncio.Event]] = {}
@@ -139,9 +145,13 @@ class ClientTable:
             text = f"settings of {size} bytes are over the limit of {SETTINGS_SIZE_MAX}"
             raise ProxyRefusal(StatusCode.BAD_REQUEST, text)
         client = self._clients.get(caller.client_id)
-        if client is None and len(self._clients) >= CLIENTS_MAX:
-            text = f"this proxy has {CLIENTS_MAX} clients: use another one, or start one more"
+        total = self._size + size - (client.settings.ByteSize() if client is not None else 0)
+        if (client is None and len(self._clients) >= CLIENTS_MAX) or total > SETTINGS_TOTAL_MAX:
+            text = (
+                f"this proxy has {len(self._clients)} clients: use another one, or start one more"
+            )
             raise ProxyRefusal(StatusCode.TOO_MANY_REQUESTS, text)
+        self._size = total
         if client is None:
             client = self._clients[caller.client_id] = ProxyClient(caller, settings, self._clock)
         self._leave_group(client)  # the settings may name another one
@@ -171,15 +181,14 @@ class ClientTable:
         event, events = asyncio.Event(), self._awaited.setdefault(client_id, set())
         events.add(event)
         try:
-            async with asyncio.timeout(wait_ms / 1_000):
-                await event.wait()
-        except TimeoutError:
-            raise _unknown(client_id) from None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_ms / 1_000):
+                    await event.wait()
         finally:
             events.discard(event)
             if not events:
                 self._awaited.pop(client_id, None)
-        if (client := self._clients.get(client_id)) is None:  # it has left again
+        if (client := self._clients.get(client_id)) is None:  # it may have left again
             raise _unknown(client_id)
         return client
 
@@ -200,17 +209,19 @@ class ClientTable:
         """Forget a client; raises ProxyRefusal for one that is not known."""
         if (client := self._clients.pop(client_id, None)) is None:
             raise _unknown(client_id)
+        self._size -= client.settings.ByteSize()
         self._leave_group(client)
         for callback in self.on_gone:
             callback(client_id)
 
     def expire(self) -> None:
-        """Forget clients that were not heard of for long."""
+        """Forget clients that were not heard of for long, and end their streams."""
         limit_ms = self._clock.monotonic_ms() - EXPIRY_MS
-        for client_id in [
-            key for key, it in self._clients.items() if it.last_heartbeat_ms < limit_ms
-        ]:
-            self.remove(client_id)
+        for client_id, client in list(self._clients.items()):
+            if client.last_heartbeat_ms < limit_ms:
+                if client.commands is not None:
+                    client.commands.put_nowait(None)
+                self.remove(client_id)
 
     def members_of(self, group: str) -> Sequence[ProxyClient]:
         """The consumers of a group that have a stream."""

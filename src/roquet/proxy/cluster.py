@@ -1,6 +1,7 @@
 """ProxiedCluster: the brokers behind the proxy, and the settings of their topics and groups."""
 
 from collections.abc import Collection, Mapping, Sequence
+from random import Random
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
@@ -114,11 +115,14 @@ class ProxiedCluster:
     """
 
     def __init__(self, namesrv: str | Sequence[str] | None, config: ProxyConfig) -> None:
+        rng = Random()
         producing = ProducerConfig(
             clock=config.clock,
+            rng=rng,
             timeout_ms=config.call_timeout_ms,
             compress_from=NEVER,
-            instance=PROXY_GROUP,
+            # Its own: in containers all proxies of a host may have one address and process id.
+            instance=f"{PROXY_GROUP}#{rng.getrandbits(32):08x}",
             access_key=config.access_key,
             secret_key=config.secret_key,
             tls=config.calls,

@@ -5,6 +5,7 @@ from functools import partial
 
 from roquet.access.access_users import RELOAD_MS, AccessUsers
 from roquet.admin.client import AdminClient
+from roquet.log_records import logger
 from roquet.metrics.rocketmq_metrics import PROXY_UP
 from roquet.metrics.roquet_metrics import PROXY_CLIENTS, PROXY_RECEIPTS, PROXY_STREAMS, RPC_TIME
 from roquet.metrics.text_format import MetricsPage
@@ -28,6 +29,8 @@ from roquet.proxy.handlers.transactions import TransactionsHandler
 from roquet.proxy.receipts import Deliveries, ReceiptRenewals
 from roquet.proxy.service import Handler, RpcMethod, RpcMethods
 from roquet.rules.proxy.renewal import SCAN_PERIOD_MS
+
+log = logger(__name__)
 
 
 class Proxy:
@@ -100,7 +103,8 @@ class Proxy:
         if (file := self._file_users) is not None:
             reload = partial(every, RELOAD_MS, file.reload, self._clock)
             background.supervise(reload, "users of the file", self._clock)
-        background.supervise(self._watch, "clients and receipts", self._clock)
+        background.supervise(self._watch_cluster, "readiness", self._clock)
+        background.supervise(self._watch_clients, "clients and receipts", self._clock)
 
     def admin(self) -> AdminServer:
         """A server for operators of this cluster."""
@@ -113,10 +117,17 @@ class Proxy:
             server.check = self._access.check_operator
         return server
 
-    async def _watch(self) -> None:
-        while True:
+    async def _watch_cluster(self) -> None:
+        while not self._is_draining:
+            found = await self._cluster.why_unready()
             if not self._is_draining:
-                self.unready = await self._cluster.why_unready()
+                if found not in ("", self.unready):
+                    log.warning("nothing can be sent or received now: %s", found)
+                self.unready = found
+            await self._clock.sleep(SCAN_PERIOD_MS)
+
+    async def _watch_clients(self) -> None:
+        while True:
             await self._clock.sleep(SCAN_PERIOD_MS)
             self._clients.expire()
             await self._renewals.step()

@@ -9,13 +9,17 @@ request of any other peer is refused.
 
 import asyncio
 import secrets
+import shutil
 import socket
 from itertools import count
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Final, cast
 
 from msgspec.structs import replace
 
+from roquet.client.connection.background import ErrorLogThrottle
+from roquet.log_records import logger
 from roquet.metrics.roquet_metrics import OPENED_CONNECTIONS
 from roquet.metrics.text_format import MetricsPage
 from roquet.model import settings
@@ -30,6 +34,8 @@ from roquet.proxy.config import ProxyConfig
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.wire.self_signed import ORDER, self_signed
 
+log = logger(__name__)
+
 HTTP_2: Final = "h2"
 """Name of HTTP/2 in TLS handshakes, without which gRPC's clients hang up."""
 
@@ -41,6 +47,23 @@ INNER: Final = "of-the-grpc-server"
 
 UNIX: Final = "unix:"
 """Begins gRPC's names of sockets in the file system."""
+
+
+PREFIX: Final = "roquet-proxy-"
+"""Begins the names of the private directories, in the system's directory for temporary files."""
+
+
+def remove_left_directories() -> None:
+    """Remove the directories of proxies that were killed: nobody listens in them any more."""
+    for directory in Path(gettempdir()).glob(f"{PREFIX}*"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.setblocking(False)  # anybody may make such a directory, with a full backlog
+            try:
+                probe.connect(str(directory / INNER))
+            except ConnectionRefusedError:
+                shutil.rmtree(directory, ignore_errors=True)
+            except OSError as error:  # it is made just now, or belongs to another user
+                log.debug("%s is left alone: %s", directory, error)
 
 
 def self_signed_tls(directory: Path) -> ServerTls:
@@ -64,6 +87,7 @@ class PublicPort:
         if tls is not None and tls.mode is not TlsMode.DISABLED:
             self._tls = ReloadedTls(replace(tls, alpn=(HTTP_2,)))
         self._names = count()
+        self._throttle = ErrorLogThrottle(f"relay to {self.inner}")
         self._clients: dict[str, str] = {}
         """Addresses of clients by gRPC's names of their relayed connections."""
         self._loop = asyncio.get_running_loop()
@@ -129,11 +153,13 @@ class PublicPort:
             client.relayed_as = f"{UNIX}{name}"
             await self._loop.sock_connect(inner, self.inner.removeprefix(UNIX))
             _, end = await self._loop.create_unix_connection(lambda: RelayEnd(client), sock=inner)
-        except BaseException:
+        except BaseException as error:
             inner.close()
+            self._throttle.report(error)
             raise
         finally:
             name.unlink(missing_ok=True)
+        self._throttle.clear()
         return end
 
     def forget(self, client: "ClientEnd") -> None:
@@ -206,7 +232,7 @@ class ClientEnd(RelayEnd):
     async def _connect(self) -> None:
         try:
             self.other = await self._port.connect(self)
-        except OSError:  # gRPC stops
+        except OSError:  # gRPC stops, or its directory was removed
             self.transport.abort()
             return
         if self.transport.is_closing():

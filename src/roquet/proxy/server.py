@@ -19,7 +19,7 @@ from roquet.observe.exporter import MetricsExporter, NodeIdentity, exporter_addr
 from roquet.proxy.cluster import NO_SERVERS
 from roquet.proxy.config import ProxyConfig
 from roquet.proxy.proxy import Proxy
-from roquet.proxy.public_port import UNIX, PublicPort
+from roquet.proxy.public_port import PREFIX, UNIX, PublicPort, remove_left_directories
 from roquet.proxy.service import NAME
 
 log = logger(__name__)
@@ -122,7 +122,8 @@ class ProxyServer:
             handlers = grpc.method_handlers_generic_handler(NAME, dict(self._proxy.methods))
             server.add_generic_rpc_handlers((handlers,))
             if self._config.is_relayed:
-                directory = running.enter_context(TemporaryDirectory(prefix="roquet-proxy-"))
+                remove_left_directories()
+                directory = running.enter_context(TemporaryDirectory(prefix=PREFIX))
                 self._public = public = PublicPort(self._config, Path(directory))
                 self._proxy.admission.address_of = public.address_of
                 bind(server, public.inner)

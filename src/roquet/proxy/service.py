@@ -111,20 +111,27 @@ class RpcMethods:
             response_serializer=response.SerializeToString,
         )
 
+    async def _admitted(self, requests: Any, context: Context, latest: Any) -> AsyncIterator[Any]:
+        """The admitted requests of a stream; `latest` gets the settings that count."""
+        async for request in requests:
+            self._admission.admit(context, TELEMETRY, check_read(request))
+            if request.HasField("settings"):
+                latest.settings.CopyFrom(request.settings)
+            yield request
+
     def telemetry(self, handler: StreamHandler) -> RpcMethod:
         """Telemetry, which ends with an error of gRPC's when settings are refused."""
         command, admit = messages.TelemetryCommand, self._admission.admit
 
-        async def admitted(requests: Any, context: Context) -> AsyncIterator[Any]:
-            async for request in requests:
-                admit(context, TELEMETRY, check_read(request))
-                yield request
-
         async def answer(requests: Any, context: Context) -> AsyncIterator[Any]:
+            latest = command()
             try:
                 caller = admit(context, TELEMETRY)
-                async with aclosing(handler(admitted(requests, context), caller)) as parts:
+                async with aclosing(
+                    handler(self._admitted(requests, context, latest), caller)
+                ) as parts:
                     async for part in parts:
+                        admit(context, TELEMETRY, latest)  # a command may hold a message
                         yield part
             except RoquetError as error:
                 if code_of(error) in STREAM_STATUSES:

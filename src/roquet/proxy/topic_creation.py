@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from roquet.client.connection.session import Session
-from roquet.model.errors import ConnectFailed
+from roquet.model.names import AUTO_CREATE_TOPIC
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import READ_WRITE
 from roquet.proxy.config import ProxyConfig
@@ -48,12 +48,13 @@ class TopicCreation:
 
         Raises ProxyRefusal where no broker lets clients create topics.
         """
-        routes, deadline_ms = self._session.routes, self._config.clock.monotonic_ms()
-        try:
-            await routes.find_writable(topic, QUEUES, deadline_ms)
-        except ConnectFailed as error:
-            raise ProxyRefusal(StatusCode.TOPIC_NOT_FOUND, str(error)) from None
-        return routes.writable(topic) or ()
+        template = await self._session.routes.refresh(AUTO_CREATE_TOPIC)
+        queues = template.write_queues(AUTO_CREATE_TOPIC) if template is not None else ()
+        if not queues:
+            text = f"topic {topic} does not exist, and no broker would create it"
+            raise ProxyRefusal(StatusCode.TOPIC_NOT_FOUND, text)
+        brokers = sorted({queue.broker_name for queue in queues})
+        return [MessageQueue(topic, name, number) for name in brokers for number in range(QUEUES)]
 
     async def create(self, topic: str, kind: MessageType) -> None:
         """Create a topic of a type if it is unknown, and return when its route is known.
@@ -72,7 +73,7 @@ class TopicCreation:
                 perm=READ_WRITE,
                 attributes=f"+message.type={kind.name}",
             )
-            for broker in sorted({queue.broker_name for queue in await self.queues(topic)}):
+            for broker in dict.fromkeys(queue.broker_name for queue in await self.queues(topic)):
                 await self._session.call(broker, call)
             clock = self._config.clock
             deadline_ms = clock.monotonic_ms() + self._config.call_timeout_ms

@@ -29,7 +29,7 @@ async def test_clients_are_counted(proxy: Proxy, operator: Operator) -> None:
         stats = await operator.ok("GetProxyRuntimeStats", request)
     assert (stats.connections, stats.producers, stats.consumers) == (3, 1, 2)
     assert stats.version == __version__
-    assert stats.proxy_name.endswith("@roquet-proxy")
+    assert "@roquet-proxy#" in stats.proxy_name
 
 
 async def test_the_level_of_the_log_is_changed(operator: Operator) -> None:

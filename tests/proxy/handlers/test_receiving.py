@@ -137,6 +137,24 @@ async def test_messages_that_come_after_their_client_has_gone_come_at_once_to_ot
         assert [message.body for message in await other.receive()] == [b"x"]
 
 
+async def test_a_delivery_that_no_client_got_counts_as_no_try(
+    proxy: Proxy, running: Cluster
+) -> None:
+    user = User(proxy)
+    async with user.telemetry(consumer_settings("G_few")):  # two retries
+        await user.receive("G_few", timeout_s=6)
+        await user.send("NORM", b"x")
+        for _ in range(5):
+            request = receive_request("G_few", "NORM")
+            parts = proxy.methods["ReceiveMessage"].unary_stream(request, user.context(30))
+            assert (await anext(parts)).status.code == pb.OK
+            await parts.aclose()
+            await asyncio.sleep(3)
+        (message,) = await user.receive("G_few")
+    assert message.system_properties.delivery_attempt == 1
+    assert await dead_letters(running, "G_few") == []
+
+
 async def test_after_the_last_try_a_message_is_a_dead_letter(
     proxy: Proxy, running: Cluster
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.proxy.conftest import Aborted, User, consumer_settings, producer_settings
 
 from roquet.model.topic import SubscriptionGroup
+from roquet.proxy.handlers import telemetry
 from roquet.proxy.handlers.telemetry import retry_policy
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
@@ -29,6 +30,30 @@ async def test_a_client_is_forgotten_two_minutes_after_its_last_heartbeat(proxy:
         assert await heartbeat(user) == pb.OK
         await asyncio.sleep(130)
         assert await heartbeat(user) == pb.UNRECOGNIZED_CLIENT_TYPE
+
+
+async def test_one_stream_too_many_is_told_so(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telemetry, "STREAMS_MAX", 1)
+    for _ in range(2):  # one that has ended makes room
+        async with User(proxy, "a").telemetry(consumer_settings()):
+            with pytest.raises(Aborted, match="this proxy has 1 streams"):
+                async with User(proxy, "b").telemetry(consumer_settings()):
+                    pass
+
+
+async def test_the_stream_of_a_client_that_is_forgotten_ends(proxy: Proxy) -> None:
+    settings = service.TelemetryCommand(settings=consumer_settings())
+
+    async def ask() -> AsyncIterator[service.TelemetryCommand]:
+        yield settings
+        await asyncio.Event().wait()
+
+    context = User(proxy).context(None)
+    async with asyncio.timeout(130):
+        answers = [part async for part in proxy.methods["Telemetry"].stream_stream(ask(), context)]
+    assert len(answers) == 1
 
 
 async def test_a_client_outlives_its_stream(proxy: Proxy) -> None:

@@ -137,9 +137,10 @@ class SettlingHandler:
             log.info("a message of %s that is left out comes again: %s", topic, error)
 
     async def release(self, receipts: Sequence[Receipt], topic: str, group: str) -> None:
-        """Let messages come again at once that no client has got."""
+        """Let messages come again at once that no client has got; that counts as no try."""
         for receipt in receipts:
             try:
-                await self._deliveries.change(receipt, topic, group, renewal.RELEASE_MS)
+                after_ms = renewal.RELEASE_MS
+                await self._deliveries.change(receipt, topic, group, after_ms, suspend=True)
             except RoquetError as error:
                 log.info("a message of %s comes again when its time is over: %s", topic, error)

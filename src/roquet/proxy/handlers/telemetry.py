@@ -8,7 +8,7 @@ from typing import Final
 from roquet.model.topic import SubscriptionGroup
 from roquet.proxy.answers import OK
 from roquet.proxy.caller import Caller
-from roquet.proxy.clients import ClientTable, Commands
+from roquet.proxy.clients import CLIENTS_MAX, ClientTable, Commands
 from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.protos import service_pb2 as service
@@ -33,6 +33,9 @@ TRIES_OF_PRODUCERS: Final = 3
 
 SETTINGS_S: Final = 30
 """Time within which a stream brings its first settings; official clients send them at once."""
+
+STREAMS_MAX: Final = 2 * CLIENTS_MAX
+"""Streams at a time: a client that has lost its connection opens one more before the old ends."""
 
 INT_MAX: Final = 2**31 - 1
 """`retry_max_times` of groups that try for ever; one more is no 32-bit number."""
@@ -61,11 +64,13 @@ def retry_policy(group: SubscriptionGroup, *, reads_steps: bool = True) -> pb.Re
 class TelemetryHandler:
     """Takes settings of clients and answers with those that count."""
 
-    __slots__ = ("_clients", "_cluster")
+    __slots__ = ("_clients", "_cluster", "_streams")
 
     def __init__(self, cluster: ProxiedCluster, clients: ClientTable) -> None:
         self._cluster = cluster
         self._clients = clients
+        self._streams = 0
+        """Open streams; one client may have several."""
 
     async def telemetry(
         self, requests: AsyncIterator[service.TelemetryCommand], caller: Caller
@@ -74,6 +79,10 @@ class TelemetryHandler:
 
         Raises ProxyRefusal for settings that cannot be taken.
         """
+        if self._streams >= STREAMS_MAX:
+            text = f"this proxy has {self._streams} streams: use another one, or start one more"
+            raise ProxyRefusal(StatusCode.TOO_MANY_REQUESTS, text)
+        self._streams += 1
         commands: Commands = asyncio.Queue()
         reading = asyncio.create_task(self._read(requests, caller, commands))
         reading.add_done_callback(lambda _: commands.put_nowait(None))
@@ -84,6 +93,7 @@ class TelemetryHandler:
             if reading.done():
                 await reading  # raises what ended it
         finally:
+            self._streams -= 1
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
             if (client := self._clients.get(caller.client_id)) is not None:
