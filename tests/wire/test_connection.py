@@ -1,7 +1,5 @@
 """A connection without a socket: numbers, replies, deadlines."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,9 +17,6 @@ from roquet.wire.fields import decode_call, decode_reply, encode_reply
 from roquet.wire.frame import LARGE_FRAME_MIN, FrameReader
 
 ASK = MinOffset(topic="t", queue_id=0)
-SENT: dict[str, Any] = {
-    "producer_group": "g", "topic": "t", "queue_id": 0, "born_timestamp": 1, "properties": "",
-}  # fmt: skip
 
 
 def served(stream: bytes, step: int = 0) -> list[wire.ConnectionEvent]:
