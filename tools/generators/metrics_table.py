@@ -24,10 +24,11 @@ This page is generated: `make map` writes it anew. [Observe a cluster](../howto/
 to switch metrics on.
 
 All values have the labels `node_type` (`broker`, `namesrv`, `controller`, `proxy`) and `node_id` (a
-broker's name, another server's address); a broker's have its `cluster`, too, and those with Apache's
-names `otel_scope_name`. A page of `roquet serve` has `process`. Counters begin at 0 with the process. A
-metric has up to {SERIES_MAX:,} combinations of labels; whatever comes beyond is counted in one
-series whose labels are `{OTHER}`, and `roquet_metrics_overflow_total` tells how often.
+broker's name, another server's address); a broker's have its `cluster`, too, and those with
+Apache's names `otel_scope_name`. A page of `roquet serve` has `process`. Counters begin at 0 with
+the process. A metric has up to {SERIES_MAX:,} combinations of labels; whatever comes beyond is
+counted in one series whose labels are `{OTHER}`, and `roquet_metrics_overflow_total` tells how
+often.
 
 ## With Apache's names
 
