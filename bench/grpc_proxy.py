@@ -50,7 +50,7 @@ class ProxySide:
 
 @dataclass
 class Measured:
-    """What one round has measured on one side."""
+    """Figures of one round of one side."""
 
     start_s: float
     idle_mib: float
@@ -108,7 +108,7 @@ def clients(work: str, side: ProxySide, count: int, seconds: float) -> subproces
 
 
 def load(work: str, side: ProxySide, count: int, seconds: float) -> dict[str, float]:
-    """What clients have measured, and `cpu_us`, that of proxy and broker a message."""
+    """Figures of clients at work, and `cpu_us`, that of proxy and broker a message."""
     before = side.cpu_s()
     out, _ = clients(work, side, count, seconds).communicate(timeout=seconds + 120)
     found: dict[str, float] = json.loads(out)

@@ -51,6 +51,7 @@ SAME_NAMES = {
     "PullConsumer",
     "PopConsumer",
     "MessageHandler",
+    "BatchHandler",
     "ReceivedMessage",
     "PoppedMessage",
 }
@@ -95,7 +96,7 @@ LINES_MAX = {
     "testing": 1_299,
     "wire": 9_984,
     "all of src": 134_407,
-    "tests": 166_699,
+    "tests": 166_702,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""
@@ -250,6 +251,8 @@ MAY_USE_PRIVATE_NAMES = {
         "_config",
         "_finish",
         "_new_round_robin",
+        "_run_batches",
+        "_run_each",
         "_send_in_turn",
     },  # of the clients whose twins it has
     "src/roquet/client/connection/loop_thread.py": {"_thread"},

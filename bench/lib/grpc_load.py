@@ -38,7 +38,7 @@ ARRIVALS: Final = 200
 
 
 def metadata(name: str) -> list[tuple[str, str]]:
-    """What each request says of its client."""
+    """Headers by which each request names its client."""
     return [("x-mq-client-id", name), ("x-mq-language", "PYTHON"), ("x-mq-client-version", "5.1.2")]
 
 

@@ -104,7 +104,7 @@ async def test_batches_are_handled_until_a_stop() -> None:
     assert cluster.a.committed["g", "t", 0] == 5
 
 
-async def test_what_is_around_handlers_gets_what_they_get() -> None:
+async def test_what_is_handler_contexts_gets_what_they_get() -> None:
     seen: list[object] = []
 
     @contextmanager
@@ -130,7 +130,7 @@ async def test_what_is_around_handlers_gets_what_they_get() -> None:
 
 
 @pytest.mark.parametrize("around", ["text", [3], len])
-def test_only_functions_are_around_handlers(around: Any) -> None:
+def test_only_functions_are_handler_contexts(around: Any) -> None:
     with pytest.raises(ConfigError, match="around: several functions, as"):
         ConsumerConfig(around=around)
 

@@ -38,7 +38,7 @@ from roquet.client.connection.stop_signals import PROCESS, StopSignals, is_main_
 from roquet.client.consumer import FETCH_TIMEOUT_MS, Consumer
 from roquet.client.popping.pop_batch import PoppedMessage as AsyncPoppedMessage
 from roquet.client.pull import POLL_COUNT
-from roquet.client.reading.around_handlers import around_calls
+from roquet.client.reading.handler_contexts import in_contexts
 from roquet.client.reading.handler_pool import AsyncMessageHandler, is_coroutine_function
 from roquet.client.reading.handler_result import ALREADY_SETTLED
 from roquet.client.reading.message import InboundMessage, give_up, retry_later, settle
@@ -486,7 +486,7 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
             self._thread.wait(client.run(cast("AsyncMessageHandler[AsyncM]", handler)))
             self._signals.raise_if_interrupted()
             return
-        plain = around_calls(handler, client._config.around)
+        plain = in_contexts(handler, client._config.around)
 
         def handle(message: InboundMessage) -> object:
             wrapped = self._message_class(message, self._thread)
@@ -511,7 +511,7 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
         self._signals.note_reader()
         check_function(handler, "a batch handler", "the messages")
         client: Consumer[Any] = self._client
-        plain = around_calls(handler, client._config.around)
+        plain = in_contexts(handler, client._config.around)
 
         def handle(batch: MessageBatch[AsyncM]) -> object:
             messages = batch.messages

@@ -20,8 +20,8 @@ from roquet.client.connection.background import cancel_and_wait
 from roquet.client.connection.session import Session
 from roquet.client.operator.broker_requests import BrokerRequests, DirectConsumer
 from roquet.client.operator.running_info import ConsumerStatus
-from roquet.client.reading.around_handlers import around_calls
 from roquet.client.reading.graceful_stop import GracefulStop
+from roquet.client.reading.handler_contexts import in_contexts
 from roquet.client.reading.handler_pool import HandlerPool, MessageHandler, create_pool
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import M, ReceivedMessage
@@ -350,7 +350,7 @@ class Consumer(Generic[M]):
         Ctrl-C it raises KeyboardInterrupt.
         """
         check_function(handler, "a handler", "the message")
-        await self._run_each(around_calls(handler, self._config.around))
+        await self._run_each(in_contexts(handler, self._config.around))
 
     async def _run_each(self, handler: MessageHandler[M]) -> None:
         self._begin_reading()
@@ -370,7 +370,7 @@ class Consumer(Generic[M]):
         the same time. Raises UsageError with `ordered`, which hands out single messages.
         """
         check_function(handler, "a batch handler", "the messages")
-        within = around_calls(handler, self._config.around)
+        within = in_contexts(handler, self._config.around)
         await self._run_batches(handler_of_batch(within), size, wait_ms)
 
     async def _run_batches(

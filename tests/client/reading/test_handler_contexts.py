@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from roquet.client.config import Around
-from roquet.client.reading.around_handlers import around_calls
+from roquet.client.reading.handler_contexts import in_contexts
 from roquet.client.reading.handler_pool import is_coroutine_function
 from roquet.model.errors import UsageError
 
@@ -53,18 +53,18 @@ class Recorder:
 
 def test_without_any_a_handler_stays_what_it_is() -> None:
     handler = Recorder().handler
-    assert around_calls(handler, []) == handler
+    assert in_contexts(handler, []) == handler
 
 
 def test_the_first_one_is_outermost() -> None:
     it = Recorder()
-    assert around_calls(it.handler, [it.plain("a"), it.plain("b")])("m") == "done"
+    assert in_contexts(it.handler, [it.plain("a"), it.plain("b")])("m") == "done"
     assert it.seen == ["a enters m", "b enters m", "handles m", "b leaves", "a leaves"]
 
 
 async def test_a_coroutine_has_both_kinds_around_it() -> None:
     it = Recorder()
-    handler = around_calls(it.coroutine, [it.waiting("a"), it.plain("b")])
+    handler = in_contexts(it.coroutine, [it.waiting("a"), it.plain("b")])
     assert is_coroutine_function(handler)
     assert await handler("m") == "done"
     assert it.seen == ["a enters m", "b enters m", "handles m", "b leaves", "a leaves"]
@@ -73,9 +73,9 @@ async def test_a_coroutine_has_both_kinds_around_it() -> None:
 async def test_they_see_the_exception_of_a_handler() -> None:
     it = Recorder()
     with pytest.raises(ValueError, match="bad"):
-        await around_calls(it.coroutine, [it.waiting("a")])("bad")
+        await in_contexts(it.coroutine, [it.waiting("a")])("bad")
     with pytest.raises(ValueError, match="bad"):
-        around_calls(it.handler, [it.plain("b")])("bad")
+        in_contexts(it.handler, [it.plain("b")])("bad")
     assert it.seen[-3:] == ["b enters bad", "handles bad", "b sees bad"]
     assert "a sees bad" in it.seen
 
@@ -86,11 +86,11 @@ def test_one_that_handles_the_exception_ends_the_call_well() -> None:
         with suppress(ValueError):
             yield
 
-    assert around_calls(Recorder().handler, [forgiving])("bad") is None
+    assert in_contexts(Recorder().handler, [forgiving])("bad") is None
 
 
 def test_a_plain_handler_has_nothing_around_it_that_waits() -> None:
     it = Recorder()
     with pytest.raises(UsageError, match="gives no context manager for `with`"):
-        around_calls(it.handler, [it.waiting("a")])("m")
+        in_contexts(it.handler, [it.waiting("a")])("m")
     assert it.seen == []

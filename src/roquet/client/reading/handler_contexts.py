@@ -1,4 +1,4 @@
-"""Around handlers: context managers that are entered for each call of a user's handler.
+"""Handler contexts: context managers that are entered around each call of a user's handler.
 
 They are for what belongs to every message: a database session, a timer, fields of a logger.
 """
@@ -17,16 +17,16 @@ from roquet.client.reading.handler_pool import is_coroutine_function
 from roquet.model.errors import UsageError
 
 
-def around_calls(handler: Callable[[Any], Any], around: Sequence[Around]) -> Callable[[Any], Any]:
+def in_contexts(handler: Callable[[Any], Any], around: Sequence[Around]) -> Callable[[Any], Any]:
     """Wrap a handler, so that each of `around` is entered in turn, the first one outermost."""
     if not around:
         return handler
     if is_coroutine_function(handler):
-        return _around_coroutine(handler, around)
-    return _around_function(handler, around)
+        return _coroutine_in_contexts(handler, around)
+    return _function_in_contexts(handler, around)
 
 
-def _around_coroutine(
+def _coroutine_in_contexts(
     handler: Callable[[Any], Any], around: Sequence[Around]
 ) -> Callable[[Any], Any]:
     async def awaited(taken: Any) -> object:
@@ -42,7 +42,7 @@ def _around_coroutine(
     return awaited
 
 
-def _around_function(
+def _function_in_contexts(
     handler: Callable[[Any], Any], around: Sequence[Around]
 ) -> Callable[[Any], Any]:
     def called(taken: Any) -> object:
