@@ -266,6 +266,18 @@ async def test_a_handshake_has_its_time(said: bytes, caplog: pytest.LogCaptureFi
     assert "it sent no request and no handshake for 40 ms" in caplog.text
 
 
+async def test_a_connection_that_sends_one_byte_is_looked_at_more_and_more_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = []
+    monkeypatch.setattr(sniffing_listener, "begins_header", looks.append)
+    async with listening(opening_ms=300) as (listener, connect):
+        (await connect()).send(b"P")
+        await asyncio.sleep(0.4)
+        assert listener.counts.abandoned == 1
+    assert 2 <= len(looks) <= 6
+
+
 async def test_the_oldest_silent_connection_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sniffing_listener, "OPENING_SPARED_MS", 0)
     async with listening(opening_max=3) as (listener, connect):

@@ -220,6 +220,9 @@ class Reading(asyncio.Transport):
     def is_closing(self) -> bool:
         return bool(self.ended)
 
+    def write(self, data: Any) -> None:
+        assert not self.ended, data
+
     def close(self) -> None:
         self.ended = "in order"
 
@@ -242,6 +245,7 @@ async def test_an_end_that_does_not_read_is_waited_for_and_cut_off_at_last(
     near.connection_lost(None)
     assert transport.ended == "in order"
     near.resume_writing()
+    near.data_received(b"late")  # uvloop's transports refuse to be written to
     await asyncio.sleep(0.01)
     assert transport.ended == "aborted"
 

@@ -54,7 +54,8 @@ ACCEPT_COUNT: Final = 64
 """Connections accepted before others have their turn."""
 
 START_PAUSE_S: Final = 0.01
-"""Between two looks at a connection that has sent one byte or two."""
+"""Between two looks at a connection that has sent one byte or two; each further pause doubles it,
+so that a thousand of them cost next to nothing."""
 
 SKIPPED_MAX: Final = 64 * 1024
 """Bytes of a refused connection that are read before it is closed."""
@@ -318,11 +319,11 @@ class SniffingListener:
 
     async def _peek_start(self, accepted: socket.socket) -> bytes:
         """The first bytes, as many as tell whether a PROXY header begins."""
-        while True:
-            seen = await self._peek(accepted, START_SIZE)
-            if begins_header(seen) is not None:
-                return seen
-            await asyncio.sleep(START_PAUSE_S)  # a socket with some bytes is readable at once
+        pause_s = START_PAUSE_S
+        while begins_header(seen := await self._peek(accepted, START_SIZE)) is None:
+            await asyncio.sleep(pause_s)  # a socket with some bytes is readable at once
+            pause_s *= 2
+        return seen
 
     async def _peek(self, accepted: socket.socket, size: int) -> bytes:
         """The next bytes, which stay where they are. Raises ConnectionResetError at the end."""

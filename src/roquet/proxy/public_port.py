@@ -180,9 +180,10 @@ class RelayEnd(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes on."""
+        """Pass bytes on, unless their receiver has gone: uvloop reads on for a moment."""
         assert self.other is not None, "the client is there"
-        self.other.transport.write(data)
+        if not self.other.transport.is_closing():
+            self.other.transport.write(data)
 
     def pause_writing(self) -> None:
         """Read no more from the other end: this one's peer does not read."""
@@ -227,7 +228,7 @@ class ClientEnd(RelayEnd):
         if self.other is None:
             self._early += data
         else:
-            self.other.transport.write(data)
+            super().data_received(data)
 
     async def _connect(self) -> None:
         try:
@@ -239,7 +240,7 @@ class ClientEnd(RelayEnd):
             self.other.transport.close()
             self._port.forget(self)
         else:
-            self.other.transport.write(self._early)
+            super().data_received(self._early)
             self.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
