@@ -49,7 +49,8 @@ def test_every_compiled_function_is_called() -> None:
         for name in functions
         if not name.startswith("_") and not inspect.isclass(vars(extension)[name])
     }
-    assert public - {"set_special", "crc32"} == CALLS.keys() == FORMS.keys()
+    imported = {"crc32", "b2a_base64", "compare_digest"}
+    assert public - imported - {"set_special"} == CALLS.keys() == FORMS.keys()
 
 
 @needs_compiled

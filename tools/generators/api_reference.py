@@ -49,6 +49,7 @@ CLIENT = {
 }
 FUNCTIONS = {
     "client/reading/handler_pool.py": "MessageHandler",
+    "client/reading/message_batch.py": "BatchHandler",
     "client/config.py": "Selector",
     "rules/allocate/assignment.py": "Strategy",
     "client/rebalance/listeners.py": "RebalanceListener",
