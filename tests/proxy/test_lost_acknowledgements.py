@@ -86,7 +86,7 @@ class History:
             if self.rng.random() < 0.5:
                 index = self.rng.randrange(len(self.proxies))
                 dead, self.proxies[index] = self.proxies[index], self.start_proxy()
-                await dead._cluster.close()  # as a kill: nothing is released
+                await dead.cluster.close()  # as a kill: nothing is released
             else:
                 clock.shift_wall_time(self.rng.choice([-3_600_000, -30_000, 30_000, 3_600_000]))
 

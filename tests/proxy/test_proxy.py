@@ -64,7 +64,7 @@ async def test_a_proxy_that_stops_is_not_ready_again_by_an_answer_under_way(
         await clock.sleep(1_000)
         return ""
 
-    monkeypatch.setattr(proxy._cluster, "why_unready", slowly)
+    monkeypatch.setattr(proxy.cluster, "why_unready", slowly)
     await clock.sleep(5_500)
     proxy.drain()
     await clock.sleep(20_000)
@@ -79,7 +79,7 @@ async def test_name_servers_that_do_not_answer_keep_nobody_from_renewing(
         await user.receive(timeout_s=6)
         await user.send("NORM", b"x")
         (message,) = await user.receive(auto_renew=True)
-        monkeypatch.setattr(proxy._cluster, "why_unready", asyncio.Event().wait)
+        monkeypatch.setattr(proxy.cluster, "why_unready", asyncio.Event().wait)
         await asyncio.sleep(100)
         assert (await user.ack(message)).status.code == pb.OK
 

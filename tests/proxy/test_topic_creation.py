@@ -67,7 +67,7 @@ async def test_no_topic_is_made_where_brokers_let_no_client_make_one() -> None:
 
 async def test_asking_for_topics_that_nobody_sends_to_leaves_nothing_behind(user: User) -> None:
     await types_of(user, "fresh")
-    assert user.proxy._cluster.session.routes.writable("fresh") is None
+    assert user.proxy.cluster.session.routes.writable("fresh") is None
     async with user.telemetry(consumer_settings(topic="fresh")):
         (status, *_) = await user.call("ReceiveMessage", receive_request("g", "fresh"), 30)
     assert status.status.code == pb.TOPIC_NOT_FOUND  # not FORBIDDEN, as a topic with no queue

@@ -38,7 +38,8 @@ class Proxy:
 
     def __init__(self, namesrv: str | Sequence[str] | None, config: ProxyConfig) -> None:
         self._clock = config.clock
-        self._cluster = cluster = ProxiedCluster(namesrv, config)
+        self.cluster = cluster = ProxiedCluster(namesrv, config)
+        """The brokers behind it."""
         self._clients = clients = ClientTable(config.clock)
         deliveries = Deliveries(cluster)
         self._renewals = renewals = ReceiptRenewals(deliveries, cluster, clients, config.clock)
@@ -96,8 +97,8 @@ class Proxy:
 
         Brokers of this process are in `local`, by their addresses.
         """
-        self._cluster.start(local)
-        background = self._cluster.session.background
+        self.cluster.start(local)
+        background = self.cluster.session.background
         if (users := self._broker_users) is not None:
             background.supervise(users.serve, "users of the brokers", self._clock)
         if (file := self._file_users) is not None:
@@ -108,10 +109,10 @@ class Proxy:
 
     def admin(self) -> AdminServer:
         """A server for operators of this cluster."""
-        session = self._cluster.session
+        session = self.cluster.session
         client = AdminClient(session.addresses, session.config)
         server = AdminServer(
-            client, self._cluster, self._clients, self._members, self._sending, self._config
+            client, self.cluster, self._clients, self._members, self._sending, self._config
         )
         if self._access is not None:
             server.check = self._access.check_operator
@@ -119,7 +120,7 @@ class Proxy:
 
     async def _watch_cluster(self) -> None:
         while not self._is_draining:
-            found = await self._cluster.why_unready()
+            found = await self.cluster.why_unready()
             if not self._is_draining:
                 if found not in ("", self.unready):
                     log.warning("nothing can be sent or received now: %s", found)
@@ -150,4 +151,4 @@ class Proxy:
         """Let unacknowledged messages come again soon, and close the connections."""
         await self._receiving.close()
         await self._renewals.close()
-        await self._cluster.close()
+        await self.cluster.close()
