@@ -269,7 +269,7 @@ async def test_a_handshake_has_its_time(said: bytes, caplog: pytest.LogCaptureFi
 async def test_a_connection_that_sends_one_byte_is_looked_at_more_and_more_seldom(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looks = []
+    looks: list[bytes] = []
     monkeypatch.setattr(sniffing_listener, "begins_header", looks.append)
     async with listening(opening_ms=300) as (listener, connect):
         (await connect()).send(b"P")

@@ -14,6 +14,7 @@ from roquet.client import ClientConfig
 from roquet.model.access import PolicyType
 from roquet.proxy.config import ProxyConfig
 from roquet.proxy.protos import definition_pb2 as pb
+from roquet.proxy.protos import service_pb2 as service
 from roquet.proxy.proxy import Proxy
 from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster, cluster
@@ -95,3 +96,16 @@ async def test_a_cluster_without_brokers_tells_nobody(caplog: pytest.LogCaptureF
         assert (await User(proxy).send("NORM")).status.code == pb.INTERNAL_SERVER_ERROR
         assert "the name servers know of no broker" in caplog.text
         await proxy.close()
+
+
+async def test_settings_that_the_proxys_user_may_not_see_are_not_taken_for_none(
+    guarded: Cluster,
+) -> None:
+    config = ProxyConfig(clock=this_loop().clock, access_key="alice", secret_key="alicesecret")
+    proxy = Proxy(guarded.namesrv_addr, config)
+    proxy.start()
+    request = service.QueryRouteRequest(topic=pb.Resource(name="NORM"))
+    answer = await User(proxy).call("QueryRoute", request)
+    assert answer.status.code == pb.FORBIDDEN
+    assert "User:alice has no permission" in answer.status.message
+    await proxy.close()

@@ -14,8 +14,6 @@ from tests.proxy.conftest import User, consumer_settings
 from roquet.admin import groups
 from roquet.admin.client import AdminClient
 from roquet.client import ClientConfig, Message, Producer, ProducerConfig
-from roquet.proxy import proxy as proxy_module
-from roquet.proxy.cluster import ProxiedCluster
 from roquet.proxy.config import ProxyConfig
 from roquet.proxy.protos import definition_pb2 as pb
 from roquet.proxy.proxy import Proxy
@@ -34,8 +32,6 @@ class History:
         self.rng = Random(seed)
         self.running = running
         self.group, self.topic = group, topic
-        self.clusters: dict[Proxy, ProxiedCluster] = {}
-        """The brokers as each proxy sees them; one whose connections are closed is dead."""
         self.proxies = [self.start_proxy(), self.start_proxy()]
         self.asked: set[bytes] = set()
         """Messages of which an acknowledgement was sent, whatever came of it."""
@@ -43,16 +39,7 @@ class History:
         self.deliveries = 0
 
     def start_proxy(self) -> Proxy:
-        made: list[ProxiedCluster] = []
-
-        def make(*arguments: Any) -> ProxiedCluster:
-            made.append(ProxiedCluster(*arguments))
-            return made[0]
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(proxy_module, "ProxiedCluster", make)
-            proxy = Proxy(self.running.namesrv_addr, ProxyConfig(clock=this_loop().clock))
-        self.clusters[proxy] = made[0]
+        proxy = Proxy(self.running.namesrv_addr, ProxyConfig(clock=this_loop().clock))
         proxy.start()
         return proxy
 
@@ -99,7 +86,7 @@ class History:
             if self.rng.random() < 0.5:
                 index = self.rng.randrange(len(self.proxies))
                 dead, self.proxies[index] = self.proxies[index], self.start_proxy()
-                await self.clusters[dead].close()  # as a kill: nothing is released
+                await dead.cluster.close()  # as a kill: nothing is released
             else:
                 clock.shift_wall_time(self.rng.choice([-3_600_000, -30_000, 30_000, 3_600_000]))
 

@@ -5,13 +5,17 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from tests.proxy.conftest import User, consumer_settings
 
 from roquet.proxy.caller import Caller
 from roquet.proxy.clients import ClientTable
+from roquet.proxy.config import ProxyConfig
 from roquet.proxy.protos import definition_pb2 as pb
+from roquet.proxy.proxy import Proxy
 from roquet.proxy.receipts import Receipt, ReceiptKey, ReceiptRenewals, decode_receipt
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
 from roquet.testing.clock import this_loop
+from roquet.testing.cluster import Cluster
 
 # From vectors/grpc/statuses.jsonl.
 RECORDED = "6 1795365656894 20000 7 0 broker-a 1 6 8582690"
@@ -156,3 +160,23 @@ async def test_a_message_is_renewed_in_time_though_the_clock_is_set_back() -> No
     clock.behind_ms = 600_000
     await renewed.renewals.step()
     assert renewed.broker.changed == [0]
+
+
+async def test_a_message_that_is_acknowledged_at_another_proxy_does_not_come_again(
+    running: Cluster, proxy: Proxy
+) -> None:
+    another = Proxy(running.namesrv_addr, ProxyConfig(clock=this_loop().clock))
+    another.start()
+    before, after = User(proxy, "c"), User(another, "c")
+    async with before.telemetry(consumer_settings()):
+        await before.receive(timeout_s=6)
+        await before.send("NORM", b"x")
+        (message,) = await before.receive(auto_renew=True)
+    async with after.telemetry(consumer_settings()):  # its connection was too old
+        await asyncio.sleep(20)
+        (answer,) = (await after.ack(message)).entries
+        assert answer.status.code == pb.OK
+        await asyncio.sleep(240)
+    async with after.telemetry(consumer_settings()):
+        assert await after.receive(timeout_s=6) == []
+    await another.close()

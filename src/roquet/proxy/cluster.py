@@ -40,6 +40,9 @@ FRESH_MS: Final = 20_000
 ENTRIES_MAX: Final = 10_000
 """Topics or groups whose settings are remembered: clients may make up names of groups."""
 
+NO_ANSWERS: Final = (ResponseCode.SYSTEM_BUSY, ResponseCode.NO_PERMISSION)
+"""Refusals that do not say that there is no such topic or group."""
+
 NEVER: Final = 2**31 - 1
 """Size from which bodies are compressed: they are sent as their clients made them."""
 
@@ -99,7 +102,7 @@ class SettingsCache(Generic[T]):
                 reply = await self._session.call(broker.broker_name, call)
                 return codec.loads(reply.body, self._kind)
             except CallRefused as error:
-                is_refused = is_refused or error.code != ResponseCode.SYSTEM_BUSY
+                is_refused = is_refused or error.code not in NO_ANSWERS
                 failure = error
             except RoquetError as error:  # the next broker may answer
                 failure = error

@@ -39,6 +39,7 @@ class Proxy:
     def __init__(self, namesrv: str | Sequence[str] | None, config: ProxyConfig) -> None:
         self._clock = config.clock
         self.cluster = cluster = ProxiedCluster(namesrv, config)
+        """The brokers behind it."""
         self._clients = clients = ClientTable(config.clock)
         deliveries = Deliveries(cluster)
         self._renewals = renewals = ReceiptRenewals(deliveries, cluster, clients, config.clock)

@@ -87,7 +87,8 @@ class PublicPort:
         if tls is not None and tls.mode is not TlsMode.DISABLED:
             self._tls = ReloadedTls(replace(tls, alpn=(HTTP_2,)))
         self._names = count()
-        self._throttle = ErrorLogThrottle(f"relay to {self.inner}")
+        self.throttle = ErrorLogThrottle(f"relay to {self.inner}")
+        """Logs connections that cannot be relayed."""
         self._clients: dict[str, str] = {}
         """Addresses of clients by gRPC's names of their relayed connections."""
         self._loop = asyncio.get_running_loop()
@@ -153,13 +154,12 @@ class PublicPort:
             client.relayed_as = f"{UNIX}{name}"
             await self._loop.sock_connect(inner, self.inner.removeprefix(UNIX))
             _, end = await self._loop.create_unix_connection(lambda: RelayEnd(client), sock=inner)
-        except BaseException as error:
+        except BaseException:
             inner.close()
-            self._throttle.report(error)
             raise
         finally:
             name.unlink(missing_ok=True)
-        self._throttle.clear()
+        self.throttle.clear()
         return end
 
     def forget(self, client: "ClientEnd") -> None:
@@ -233,7 +233,8 @@ class ClientEnd(RelayEnd):
     async def _connect(self) -> None:
         try:
             self.other = await self._port.connect(self)
-        except OSError:  # gRPC stops, or its directory was removed
+        except OSError as error:  # gRPC stops, or its directory was removed
+            self._port.throttle.report(error)
             self.transport.abort()
             return
         if self.transport.is_closing():
