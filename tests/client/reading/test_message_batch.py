@@ -1,6 +1,8 @@
 """Batches of messages pass through the handler pools, and are settled together."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +12,7 @@ from tests.client.reading.test_handler_pool import RecordingOwner, filled
 from roquet.client.config import ConsumerConfig
 from roquet.client.reading.handler_pool import create_pool
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.message import ReceivedMessage, settle
 from roquet.client.reading.message_batch import (
     BatchHandler,
     BatchInbox,
@@ -170,6 +172,18 @@ async def test_messages_of_revoked_queues_do_not_hold_a_batch() -> None:
     owner.is_held = False
     assert not batch.is_held
     assert repr(batch).startswith("<2 messages, first <ReceivedMessage")
+
+
+def test_a_batch_is_freed_with_its_last_reference() -> None:
+    batch = MessageBatch([*iter(filled(RecordingOwner(), 2).pop, None)])
+    settle(batch)
+    freed = weakref.ref(batch.messages[0])
+    gc.disable()
+    try:
+        del batch
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 async def test_an_operators_single_message_is_a_batch_of_its_own() -> None:

@@ -329,6 +329,20 @@ async def test_replies_of_a_crowded_iteration_are_sent_at_its_end(
     assert not transport.is_paused
 
 
+async def test_replies_of_a_crowded_iteration_are_sent_to_a_peer_that_sends_no_more(
+    router: Router, slow: list[int]
+) -> None:
+    limits, transport = ServerLimits(), StillTransport()
+    link = ServerConnection(router.dispatch, this_loop().clock, lambda _: None, limits)
+    link.connection_made(transport)
+    limits.turn.look(0)
+    limits.turn.crowded = 7
+    link.data_received(b"".join(requests(2)))
+    assert (len(slow), transport.written) == (2, b"")
+    assert not link.eof_received()  # the transport closes, when it has written what it has
+    assert len(FrameReader().feed(transport.written)) == 2
+
+
 async def test_a_connection_that_closes_during_a_burst_is_served_no_more(
     router: Router, slow: list[int], kept: list[str]
 ) -> None:

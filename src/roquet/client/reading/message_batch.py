@@ -6,7 +6,7 @@ time limits, cancellations and ends.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Generic, TypeAlias
+from typing import Any, Final, Generic, Self, TypeAlias
 
 from roquet.client.reading.handler_pool import MessageHandler, is_coroutine_function
 from roquet.client.reading.inbox import Inbox
@@ -32,11 +32,18 @@ class MessageBatch(ReceivedMessage, Generic[M]):
         """Those that are settled with the batch."""
         self._shown = f"<{len(messages)} messages, first {messages[0]!r}>"
         self.tries = min(message.tries for message in messages)
-        self._owner = self
         self._is_settled = False
 
     def __repr__(self) -> str:
         return self._shown
+
+    @property
+    def _owner(self) -> Self:  # type: ignore[override]
+        """The batch itself.
+
+        An attribute would be a cycle, which keeps all messages until garbage is collected.
+        """
+        return self
 
     @property
     def is_held(self) -> bool:

@@ -320,6 +320,10 @@ class PeerConnection(asyncio.Protocol):
             full.set()
         self._serve_postponed()
 
+    def eof_received(self) -> None:
+        """Write the replies that wait for their turn: the transport closes next."""
+        self._flush()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail pending calls and cancel what is served: the connection has ended."""
         self._reason = self._reason or (_why(exc) if exc else "the peer closed the connection")
