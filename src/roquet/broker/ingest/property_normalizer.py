@@ -43,7 +43,6 @@ PAIRS: Final = re.compile("(?:[^\x01\x02]++\x01[^\x01\x02]*+\x02)*+")
 FROM_BROKERS: Final = frozenset(
     {
         names.POP_CK, names.POP_CK_OFFSET, names.FIRST_POP_TIME,
-        names.DLQ_ORIGIN_TOPIC, names.DLQ_ORIGIN_MESSAGE_ID,
         names.TRANSACTION_CHECK_TIMES, names.TRANSACTION_PREPARED_QUEUE_OFFSET,
         names.CLUSTER, names.MSG_REGION, names.TRACE_ON, names.CRC32,
     }
@@ -56,7 +55,8 @@ BROKER_ONLY: Final = FROM_BROKERS | {
 }
 """Properties that only brokers set: receipts, what became of a message, a checksum. A client that
 sends a received message again has them, one that forges them would lead consumers or operators
-astray. Those of the timer mean nothing alone; TIMER_OUT_MS would end the delay of a message that is
+astray. The origin of a dead letter is not among them: whoever may write to that topic, as a replay
+of an archive does, brings it along, and a message that dies gets its own. Those of the timer mean nothing alone; TIMER_OUT_MS would end the delay of a message that is
 sent again."""
 
 RECALL_KEY: Final = names.TIMER_DELETE_UNIQUE_KEY
