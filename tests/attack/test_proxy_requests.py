@@ -211,6 +211,18 @@ async def test_connections_that_go_no_further_keep_nobody_out(
         one.close()
 
 
+async def test_connections_that_are_reset_keep_nobody_out(
+    proxy: ProxyUnderAttack, depth: str
+) -> None:
+    at_once = struct.pack("ii", 1, 0)
+    async with a_good_client(proxy):
+        for number in range(COUNTS[depth]):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", proxy.port)) as one:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+                one.sendall(BEGIN + frame(PING, 0, 0, bytes(8)) * (number % 4))
+                await asyncio.sleep(number % 4 / 1_000)
+
+
 @pytest.mark.parametrize("number", range(len(FLOODS)))
 async def test_a_flood_of_frames_keeps_nobody_out(proxy: ProxyUnderAttack, number: int) -> None:
     flood = FLOODS[number] * max(FLOOD_SIZE // 100 // len(FLOODS[number]), 1)
