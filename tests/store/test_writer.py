@@ -5,6 +5,7 @@ import pytest
 from tests.store.conftest import NOW, DataDir, Row, draft, fill, parts, read_bodies
 
 from roquet.model.errors import MessageIllegal, StoreError, StoreFailed, StoreFull
+from roquet.store.filesystem.files import FileWriter
 from roquet.store.store import Draft, Store
 from roquet.wire.records.record import decode
 
@@ -45,6 +46,41 @@ def test_a_large_message_is_stored_as_others_are(monkeypatch: pytest.MonkeyPatch
         bytes(large.message_at(0) or b"") == bytes(small.message_at(place.position) or b"") != b""
     )
     assert read_bodies(large) == [b"x" * 3000] * 5
+
+
+class KilledWriter:
+    """A file open for writing, whose process is killed after some writes."""
+
+    def __init__(self, writer: FileWriter, left: int) -> None:
+        self._writer, self._left = writer, left
+
+    def write(self, start: int, data: bytes | memoryview) -> None:
+        if self._left == 0:
+            raise KeyboardInterrupt
+        self._left -= 1
+        self._writer.write(start, data)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@pytest.mark.parametrize("written", range(3))
+def test_a_kill_between_the_parts_of_a_large_message_loses_that_one_alone(
+    store_dir: DataDir, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    monkeypatch.setattr("roquet.store.writer.SPLIT_BODY_MIN", 3000)
+    store, open_writer = store_dir.open(), store_dir.files.open_writer
+    store.append(draft(b"acknowledged"), NOW)
+    monkeypatch.setattr(
+        store_dir.files, "open_writer", lambda path: KilledWriter(open_writer(path), written)
+    )
+    large = draft(b"x" * 3000)
+    with pytest.raises(KeyboardInterrupt):
+        store.append(large, NOW)
+    again = store_dir.open_after_kill()
+    assert read_bodies(again) == [b"acknowledged"]
+    again.append(large, NOW)
+    assert read_bodies(again) == [b"acknowledged", large.body]
 
 
 def test_a_batch_lies_in_one_piece(store_dir: DataDir, store: Store) -> None:

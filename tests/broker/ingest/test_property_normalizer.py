@@ -403,7 +403,9 @@ def test_a_message_whose_queue_or_time_is_decided_otherwise_has_no_priority(othe
 
 @pytest.mark.parametrize("priority", ["-1", "high", "", "9" * 12])
 def test_a_priority_that_is_no_number_is_refused(priority: str) -> None:
-    with pytest.raises(MessageIllegal, match=r"_SYS_MSG_PRIORITY_ is '.*', not a number from 0"):
+    with pytest.raises(
+        MessageIllegal, match=r"_SYS_MSG_PRIORITY_ is '.*', not a number from 0 to 2147483647"
+    ):
         new_stamps().normalize(f"{KEY}_SYS_MSG_PRIORITY_\x01{priority}\x02".encode(), alone=True)
 
 

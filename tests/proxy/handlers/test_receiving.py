@@ -54,8 +54,9 @@ async def test_a_receive_waits_for_its_clients_settings(proxy: Proxy) -> None:
     await user.send("NORM", b"x")
     receiving = asyncio.create_task(user.receive())
     await asyncio.sleep(1)
+    assert not receiving.done()
     async with user.telemetry(consumer_settings()):
-        await receiving
+        assert [message.body for message in await receiving] == [b"x"]
 
 
 async def test_a_client_whose_settings_a_killed_proxy_had_is_served_from_the_second_receive_on(

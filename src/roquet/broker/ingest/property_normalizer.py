@@ -18,7 +18,7 @@ import msgspec
 
 from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal, RecordError
-from roquet.rules.consumption.priority import parse_priority
+from roquet.rules.consumption.priority import PRIORITY_MAX, parse_priority
 from roquet.rules.delay.timer import DELIVERY_TIME_PROPERTIES, is_timed
 from roquet.rules.message_type import MessageType, message_type
 from roquet.wire.java_hash import hash_code
@@ -268,12 +268,14 @@ def _special(properties: dict[str, str], text: str) -> tuple[dict[str, str], str
 
 
 def _priority(properties: Mapping[str, str]) -> int | None:
-    """The priority; None without one. MessageIllegal if it is no number from 0."""
+    """The priority; None without one. MessageIllegal if it is no number up to PRIORITY_MAX."""
     text = properties.get(names.PRIORITY)
     if text is None:
         return None
     if (priority := parse_priority(text)) is None:
-        raise MessageIllegal(f"property {names.PRIORITY} is {text!r:.100}, not a number from 0")
+        raise MessageIllegal(
+            f"property {names.PRIORITY} is {text!r:.100}, not a number from 0 to {PRIORITY_MAX}"
+        )
     return priority
 
 
