@@ -6,6 +6,7 @@ docs/howto/dashboard.md there, after so many seconds of work.
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -184,7 +185,7 @@ async def test_a_setting_is_found_and_changed_by_hand() -> None:
         await shown.go("/brokers")
         await page.get_by_role("link", name="broker-a").first.click()
         await page.get_by_role("searchbox").press_sequentially("autoCreateTopicEnable")
-        await page.get_by_text("1 setting", exact=False).first.wait_for()
+        await page.get_by_text(re.compile(r"^1 setting\b")).first.wait_for()
         await page.get_by_label("autoCreateTopicEnable").fill("true")
         await page.get_by_role("button", name="Change…").click()
         await page.get_by_text("autoCreateTopicEnable is false, then true").wait_for()

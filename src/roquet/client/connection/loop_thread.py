@@ -1,6 +1,7 @@
 """LoopThread: an event loop in a thread of its own, for the blocking client."""
 
 import asyncio
+import concurrent.futures.thread  # noqa: F401 - not to be loaded once the main thread has ended
 import os
 import sys
 import threading
