@@ -129,7 +129,7 @@ async def test_what_is_around_handlers_gets_what_they_get() -> None:
     assert seen == [b"0", 2]
 
 
-@pytest.mark.parametrize("around", ["text", [3], len])
+@pytest.mark.parametrize("around", ["text", [3], len, None, iter([len])])
 def test_only_functions_are_around_handlers(around: Any) -> None:
     with pytest.raises(ConfigError, match="around: several functions, as"):
         ConsumerConfig(around=around)

@@ -304,7 +304,7 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, CONSUMER_MINIMUMS)
-        if callable(self.around) or not all(map(callable, self.around)):
+        if not isinstance(self.around, Sequence) or not all(map(callable, self.around)):
             raise ConfigError(f"around: several functions, as [f], not {self.around!r:.100}")
 
 
