@@ -78,7 +78,7 @@ LINES_MAX = {
     "arrow": 1_245,
     "broker": 24_202,
     "cli": 10_501,
-    "client": 12_331,
+    "client": 12_335,
     "controller": 2_838,
     "dashboard": 6_918,
     "lab": 3_111,
@@ -95,8 +95,8 @@ LINES_MAX = {
     "store": 10_819,
     "testing": 1_299,
     "wire": 9_984,
-    "all of src": 134_428,
-    "tests": 166_824,
+    "all of src": 134_432,
+    "tests": 166_829,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

@@ -304,8 +304,12 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, CONSUMER_MINIMUMS)
-        if callable(self.around) or not all(map(callable, self.around)):
+        if not _are_functions(self.around):
             raise ConfigError(f"around: several functions, as [f], not {self.around!r:.100}")
+
+
+def _are_functions(values: object) -> bool:
+    return isinstance(values, Sequence) and all(map(callable, values))
 
 
 def check_consumption(config: ConsumerConfig) -> None:

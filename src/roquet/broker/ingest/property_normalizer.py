@@ -56,8 +56,8 @@ BROKER_ONLY: Final = FROM_BROKERS | {
 """Properties that only brokers set: receipts, what became of a message, a checksum. A client that
 sends a received message again has them, one that forges them would lead consumers or operators
 astray. The origin of a dead letter is not among them: whoever may write to that topic, as a replay
-of an archive does, brings it along, and a message that dies gets its own. Those of the timer mean nothing alone; TIMER_OUT_MS would end the delay of a message that is
-sent again."""
+of an archive does, brings it along, and a message that dies gets its own. Those of the timer mean
+nothing alone; TIMER_OUT_MS would end the delay of a message that is sent again."""
 
 RECALL_KEY: Final = names.TIMER_DELETE_UNIQUE_KEY
 SPECIAL: Final = FROM_BROKERS | {
