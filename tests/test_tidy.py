@@ -96,7 +96,7 @@ LINES_MAX = {
     "testing": 1_299,
     "wire": 9_984,
     "all of src": 134_432,
-    "tests": 166_829,
+    "tests": 166_824,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

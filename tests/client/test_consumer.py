@@ -129,13 +129,8 @@ async def test_what_is_handler_contexts_gets_what_they_get() -> None:
     assert seen == [b"0", 2]
 
 
-<<<<<<< HEAD
-@pytest.mark.parametrize("around", ["text", [3], len])
-def test_only_functions_are_handler_contexts(around: Any) -> None:
-=======
 @pytest.mark.parametrize("around", ["text", [3], len, None, iter([len])])
-def test_only_functions_are_around_handlers(around: Any) -> None:
->>>>>>> rev-2
+def test_only_functions_are_handler_contexts(around: Any) -> None:
     with pytest.raises(ConfigError, match="around: several functions, as"):
         ConsumerConfig(around=around)
 
