@@ -77,7 +77,7 @@ LINES_MAX = {
     "admin": 4_604,
     "arrow": 1_245,
     "broker": 24_202,
-    "cli": 10_501,
+    "cli": 10_505,
     "client": 12_335,
     "controller": 2_838,
     "dashboard": 6_918,
@@ -95,7 +95,7 @@ LINES_MAX = {
     "store": 10_819,
     "testing": 1_299,
     "wire": 9_984,
-    "all of src": 134_432,
+    "all of src": 134_436,
     "tests": 166_824,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the

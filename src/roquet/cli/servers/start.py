@@ -56,7 +56,7 @@ took a tenth of its time."""
 READY: Final = """\
 Roquet {version} ({form})
   name server  {namesrv}
-  broker       {broker}
+  broker       {broker}{grpc}
   messages     {data}
 
 Paste into Python:
@@ -166,7 +166,7 @@ async def _dev(
             raise ConfigError(str(error).replace("--port", "--namesrv-port")) from None
         config = msgspec.structs.replace(config, name_servers=(names.address,))
         started = await servers.enter_async_context(BrokerServer(config))
-        await add_proxy(servers, names.address, started, grpc_port)
+        grpc = await add_proxy(servers, names.address, started, grpc_port)
         if dashboard_port is not None:
             url = await servers.enter_async_context(dev_dashboard(names.address, dashboard_port))
             output.echo(f"dashboard at {url}")
@@ -176,6 +176,7 @@ async def _dev(
                 form=speedups.DESCRIPTION,
                 namesrv=names.address,
                 broker=started.address,
+                grpc=f"\n  gRPC         {grpc}" if grpc else "",
                 data=config.store_dir.resolve() if config.store_dir else "in memory",
             )
         )
@@ -185,17 +186,20 @@ async def _dev(
 
 async def add_proxy(
     servers: AsyncExitStack, namesrv: str, broker: "BrokerServer", port: int | None
-) -> None:
-    """Serve RocketMQ 5's clients; where nobody asked for that, only if it is possible."""
+) -> str | None:
+    """Serve RocketMQ 5's clients; where nobody asked for that, only if it is possible.
+
+    Returns the address, or why they are not served; None without the extra that it needs.
+    """
     if port is None and not proxy.is_installed():
-        return
+        return None
     serving = proxy.dev_proxy(namesrv, broker, GRPC_PORT if port is None else port)
     try:
-        output.echo(f"RocketMQ 5's clients at {await servers.enter_async_context(serving)}")
+        return await servers.enter_async_context(serving)
     except ConfigError as error:
         if port is not None:
             raise
-        output.echo(f"RocketMQ 5's clients are not served: {error}", err=True)
+        return f"not served: {error}"
 
 
 def _warn_of_refusal(server: "BrokerServer") -> None:
