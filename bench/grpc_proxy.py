@@ -59,7 +59,7 @@ class Measured:
     send_cpu_us: float
     receive_rate: float
     waiting_mib: float
-    """More memory of the proxy with its waiting clients than without."""
+    """Memory of the proxy with its waiting clients."""
     waiting_cpu: float
     """Share of a core, in percent."""
     calibration: Calibration | None = None
@@ -116,16 +116,15 @@ def load(work: str, side: ProxySide, count: int, seconds: float) -> dict[str, fl
 
 
 def waiting(side: ProxySide, count: int) -> tuple[float, float]:
-    """Memory in MiB and share of a core in percent that waiting push consumers cost the proxy."""
+    """Memory in MiB and share of a core in percent of a proxy whose push consumers wait."""
     pid, _ = side.pids
-    before = rss_mib(pid)
     child = clients("idle", side, count, IDLE_S)
     assert child.stdout is not None
     child.stdout.readline()
     cpu, began = cpu_seconds(pid), time.monotonic()
     time.sleep(IDLE_S - 1)
     share = (cpu_seconds(pid) - cpu) / (time.monotonic() - began) * 100
-    memory = rss_mib(pid) - before
+    memory = rss_mib(pid)
     out, _ = child.communicate(timeout=120)
     if failures := json.loads(out)["failures"]:
         print(f"  {failures:.0f} waiting clients were refused")
@@ -177,7 +176,7 @@ def rows(found: Rounds[Measured], idle_clients: int) -> list[Row]:
     if idle_clients:
         who = f"{idle_clients} waiting clients"
         table += [
-            at_most(row(f"{who}: more memory", "MiB", lambda m: m.waiting_mib), "0.5 x"),
+            at_most(row(f"{who}: RSS", "MiB", lambda m: m.waiting_mib), "0.5 x"),
             at_most(row(f"{who}: CPU", "%", lambda m: m.waiting_cpu), "0.5 x"),
         ]
     return table
