@@ -482,10 +482,6 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
         self._signals.note_reader()
         check_function(handler, "a handler", "the message")
         client: Consumer[Any] = self._client
-        if is_coroutine_function(handler):
-            self._thread.wait(client.run(cast("AsyncMessageHandler[AsyncM]", handler)))
-            self._signals.raise_if_interrupted()
-            return
         plain = in_contexts(handler, client._config.around)
 
         def handle(message: InboundMessage) -> object:
@@ -493,7 +489,8 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
             result = plain(wrapped)
             return ALREADY_SETTLED if result is None and wrapped.is_settled else result
 
-        self._thread.wait(client._run_each(handle))
+        is_async = is_coroutine_function(handler)
+        self._thread.wait(client.run(handler) if is_async else client._run_each(handle))
         self._signals.raise_if_interrupted()
 
     def run_batch(

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Final, cast
 
+import grpc
 from msgspec.structs import replace
 
 from roquet.client.connection.background import ErrorLogThrottle
@@ -73,6 +74,16 @@ def self_signed_tls(directory: Path) -> ServerTls:
     secret, nonce = (secrets.randbelow(ORDER - 1) + 1 for _ in range(2))
     file.write_text(self_signed("roquet", secret, nonce, secrets.randbits(64) + 1))
     return ServerTls(cert=file, mode=TlsMode.PERMISSIVE)
+
+
+def bind(server: grpc.aio.Server, address: str, setting: str = "port") -> int:
+    """Let gRPC listen; returns the port. Raises ConfigError, which begins with the setting."""
+    try:
+        return server.add_insecure_port(address)
+    except RuntimeError as error:
+        why = "its path is too long, set TMPDIR" if address.startswith(UNIX) else "it is taken"
+        text = f"{setting}: {address} cannot be used ({why}): choose another one"
+        raise ConfigError(text) from error
 
 
 class PublicPort:

@@ -10,7 +10,6 @@ import grpc
 
 from roquet.log_records import logger
 from roquet.metrics.metric import NodeType
-from roquet.model.errors import ConfigError
 from roquet.model.settings import join_address
 from roquet.net.address import is_specific, routable_address
 from roquet.net.pool import LocalServer
@@ -19,7 +18,7 @@ from roquet.observe.exporter import MetricsExporter, NodeIdentity, exporter_addr
 from roquet.proxy.cluster import NO_SERVERS
 from roquet.proxy.config import ProxyConfig
 from roquet.proxy.proxy import Proxy
-from roquet.proxy.public_port import PREFIX, UNIX, PublicPort, remove_left_directories
+from roquet.proxy.public_port import PREFIX, PublicPort, bind, remove_left_directories
 from roquet.proxy.service import NAME
 
 log = logger(__name__)
@@ -76,15 +75,6 @@ STOP_S: Final = 5
 """Time that requests under way have at a stop."""
 
 _DEFAULTS: Final = ProxyConfig()
-
-
-def bind(server: grpc.aio.Server, address: str) -> int:
-    """Let gRPC listen; returns the port. Raises ConfigError."""
-    try:
-        return server.add_insecure_port(address)
-    except RuntimeError as error:
-        why = "its path is too long, set TMPDIR" if address.startswith(UNIX) else "it is taken"
-        raise ConfigError(f"port: {address} cannot be used ({why}): choose another one") from error
 
 
 class ProxyServer:

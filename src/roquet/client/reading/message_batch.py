@@ -30,12 +30,12 @@ class MessageBatch(ReceivedMessage, Generic[M]):
     def __init__(self, messages: Sequence[M]) -> None:
         self.messages = messages
         """Those that are settled with the batch."""
-        self._shown = f"<{len(messages)} messages, first {messages[0]!r}>"
+        self._taken = messages
         self.tries = min(message.tries for message in messages)
         self._is_settled = False
 
     def __repr__(self) -> str:
-        return self._shown
+        return f"<{len(self._taken)} messages, first {self._taken[0]!r}>"
 
     @property
     def _owner(self) -> Self:  # type: ignore[override]

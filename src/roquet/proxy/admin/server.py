@@ -9,6 +9,7 @@ from roquet import __version__
 from roquet.admin.client import AdminClient
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RoquetError
+from roquet.model.settings import join_address
 from roquet.net.address import LOOPBACK
 from roquet.observe.log_levels import apply_log_levels
 from roquet.proxy.admin.clients import ClientsAdmin
@@ -24,6 +25,7 @@ from roquet.proxy.handlers.members import MembersHandler
 from roquet.proxy.handlers.sending import SendingHandler
 from roquet.proxy.protos import admin_pb2 as admin
 from roquet.proxy.protos import definition_pb2 as pb
+from roquet.proxy.public_port import bind
 from roquet.proxy.request_bytes import check_read, reader
 from roquet.rules.access.decision import AccessRequest
 from roquet.rules.proxy.status import ProxyRefusal, StatusCode
@@ -109,14 +111,8 @@ class AdminServer:
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CALLS_MAX)
         handlers = grpc.method_handlers_generic_handler(NAME, dict(self.methods))
         self._server.add_generic_rpc_handlers((handlers,))
-        wanted = f"{host}:{self._config.admin_port}"
-        try:
-            self.port = self._server.add_insecure_port(wanted)
-        except RuntimeError as error:
-            raise ConfigError(
-                f"admin_port: {wanted} cannot be used, another program may have it: choose "
-                "another one"
-            ) from error
+        wanted = join_address(host, self._config.admin_port or 0)
+        self.port = bind(self._server, wanted, "admin_port")
         await self._server.start()
         log.info("operators are served at %s:%d", host, self.port)
         return self
