@@ -157,8 +157,14 @@ soak: install ## by hand: an hour of mixed load; memory, p99 and descriptors sta
 profile: install ## by hand: flame graphs of the broker in bench/profile, by py-spy and perf where they are (PROFILE_ARGS)
 	$(BIN)/python -m bench.flame_graphs $(PROFILE_ARGS)
 
+# Browsers, Spark and other foreign processes on a busy machine have their own clocks: tests of theirs that fail are tried once
+# more, alone, and have to pass then. The target, the variable of its pytest's arguments, the arguments.
+tried-twice = $(MAKE) $(1) $(2)='$(3)' || $(MAKE) $(1) $(2)='$(3) --last-failed -n 0'
+
 ci: TESTS_LEFT_OUT = $(COVERING)
-ci: check test test-slow test-docs demo-slice demo-without-java ## what has to pass before a change goes in
+ci: check test demo-slice demo-without-java ## what has to pass before a change goes in
+	$(call tried-twice,test-slow,PYTEST_ARGS)
+	$(call tried-twice,test-docs,PYTEST_ARGS)
 	$(MAKE) failover
 	$(MAKE) fuzz FUZZ_SECONDS=$(CI_FUZZ_SECONDS)
 	$(MAKE) kill KILL_ROUNDS=$(CI_KILL_ROUNDS)
@@ -166,12 +172,11 @@ ci: check test test-slow test-docs demo-slice demo-without-java ## what has to p
 	$(MAKE) rolling ROLLING_ROUNDS=$(CI_ROLLING_ROUNDS)
 	$(MAKE) attack ATTACK=short
 	$(MAKE) sim SIM_SEEDS=$(CI_SIM_SEEDS)
-	$(MAKE) test-spark
+	$(call tried-twice,test-spark,PYTEST_ARGS)
 	$(MAKE) kill-spark KILL_SPARK_KINDS='$(CI_KILL_SPARK_KINDS)' KILL_SPARK_STORE_KINDS='$(CI_KILL_SPARK_STORE_KINDS)' \
 		KILL_SPARK_ROUNDS=$(CI_KILL_SPARK_ROUNDS) KILL_SPARK_STORE_ROUNDS=$(CI_KILL_SPARK_ROUNDS) \
 		KILL_SPARK_MESSAGES=$(CI_KILL_SPARK_MESSAGES)
-	@# Foreign processes on a busy machine have their own clocks: what fails is tried once more, alone, and has to pass then.
-	$(MAKE) interop INTEROP_ARGS='$(CI_INTEROP_ARGS)' || $(MAKE) interop INTEROP_ARGS='$(CI_INTEROP_ARGS) --last-failed -n 0'
+	$(call tried-twice,interop,INTEROP_ARGS,$(CI_INTEROP_ARGS))
 
 demo-slice: install
 	$(BIN)/roquet demo --flights $(CI_FLIGHTS)

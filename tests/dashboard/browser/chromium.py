@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from playwright.async_api import BrowserContext, Page, async_playwright
+from playwright.async_api import BrowserContext, Page, async_playwright, expect
 
 EXECUTABLE: Final = Path("/usr/bin/chromium")
+
+expect.set_options(timeout=20_000)  # as long as tabs wait for what is clicked
 
 SWITCHES: Final = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.async_api import expect
 from tests.dashboard.browser.chromium import Tab, check_pages, chromium, needs_chromium, tab
 
 from roquet.admin import groups, topics
@@ -142,12 +143,12 @@ async def test_a_topic_is_made_changed_resized_and_deleted_by_hand() -> None:
         await page.get_by_label("Queues on each broker").fill("4")
         await page.get_by_role("button", name="Resize…").click()
         await page.get_by_text("then 4").first.wait_for()
-        await page.get_by_role("button", name="Resize").click()
+        await page.get_by_role("button", name="Resize", exact=True).click()
         await page.locator("#resize").get_by_text("done").wait_for()
         await page.get_by_role("button", name="Delete…").click()
-        assert await page.get_by_role("button", name="Delete").is_disabled()
+        await expect(page.get_by_role("button", name="Delete", exact=True)).to_be_disabled()
         await page.get_by_label("Type returns to confirm").fill("returns")
-        await page.get_by_role("button", name="Delete").click()
+        await page.get_by_role("button", name="Delete", exact=True).click()
         await page.get_by_text("topic returns is deleted").wait_for()
         assert "returns" not in await topics.list_names(it.admin)
         assert shown.errors == []
@@ -166,7 +167,7 @@ async def test_a_group_is_made_changed_reset_and_deleted_by_hand() -> None:
         await page.get_by_text("disabled on broker-a, broker-b").wait_for()
         await page.get_by_role("button", name="Delete…").click()
         await page.get_by_label("Type audit to confirm").fill("audit")
-        await page.get_by_role("button", name="Delete").click()
+        await page.get_by_role("button", name="Delete", exact=True).click()
         await page.get_by_text("group audit is deleted").wait_for()
         await shown.go("/groups/search-index")
         await page.get_by_label("Topic").select_option("clicks")
@@ -214,14 +215,14 @@ async def test_keys_lead_to_pages_search_and_help() -> None:
         await page.keyboard.press("/")
         await page.keyboard.type("pay")
         await page.get_by_text("1 topic").wait_for()
-        assert "payments" in await page.locator("#list").inner_text()
-        assert "orders" not in await page.locator("#list").inner_text()
+        await expect(page.locator("#list")).to_contain_text("payments")
+        await expect(page.locator("#list")).not_to_contain_text("orders")
         await page.keyboard.press("Tab")
         await page.locator("h1").click()
         await page.keyboard.press("?")
         await page.locator("dialog[open]").wait_for()
         await page.keyboard.press("Escape")
-        assert await page.locator("dialog[open]").count() == 0
+        await expect(page.locator("dialog[open]")).to_have_count(0)
         assert shown.errors == []
 
 
@@ -259,11 +260,11 @@ async def test_pages_work_without_scripts() -> None:
         await page.goto(f"{it.url}topics")
         await page.get_by_role("searchbox").fill("pay")
         await page.get_by_role("button", name="Show").click()
-        assert await page.get_by_role("link", name="payments").count() == 1
+        await expect(page.get_by_role("link", name="payments")).to_have_count(1)
         await page.get_by_role("link", name="payments").click()
         await page.get_by_role("button", name="Delete…").click()
         await page.get_by_label("Type payments to confirm").fill("payments")
-        await page.get_by_role("button", name="Delete").click()
+        await page.get_by_role("button", name="Delete", exact=True).click()
         await page.get_by_text("topic payments is deleted").wait_for()
         await context.close()
 

@@ -109,9 +109,9 @@ async def test_a_message_is_sent_and_dead_letters_are_sent_again_by_hand() -> No
         await page.get_by_label("Body", exact=True).fill("typed by hand")
         await page.get_by_role("button", name="Send").click()
         await page.get_by_role("status").wait_for()
-        assert "sent " in await page.get_by_role("status").inner_text()
+        await expect(page.get_by_role("status")).to_contain_text("sent ")
         await shown.go("/messages?topic=orders&text=typed")
-        assert "typed by hand" in await page.locator("tbody").inner_text()
+        await expect(page.locator("tbody")).to_contain_text("typed by hand")
         await shown.go("/dead-letters/billing")
         boxes = page.locator("tbody").get_by_role("checkbox")
         await page.get_by_label("Choose all that are shown").check()
@@ -122,7 +122,7 @@ async def test_a_message_is_sent_and_dead_letters_are_sent_again_by_hand() -> No
         await page.get_by_role("button", name="Send the chosen ones again").click()
         count = f"{len(chosen) - 1} messages"
         await page.get_by_role("button", name=f"Send {count}").click()
-        assert f"{count} sent again" in await page.get_by_role("status").inner_text()
+        await expect(page.get_by_role("status")).to_contain_text(f"{count} sent again")
         await shown.go("/audit")
         audited = await page.locator("tbody").inner_text()
         assert "dead-letters.resend" in audited
@@ -150,27 +150,27 @@ async def test_messages_are_found_in_every_way_by_hand() -> None:
             await page.get_by_label(field, exact=True).fill(value)
             await page.get_by_role("button", name="Find").click()
             await rows.first.wait_for()
-            assert "4712" in await page.locator("tbody").inner_text(), field
+            await expect(page.locator("tbody")).to_contain_text("4712")
             assert field == "From (UTC)" or await rows.count() == 1, field
         await shown.go("/messages?topic=orders&sql=amount+%3E+5")
         await rows.first.get_by_role("link").click()
         await page.get_by_role("heading", name=receipt.message_id).wait_for()
-        assert '"amount": 9' in await page.locator("pre").inner_text()
+        await expect(page.locator("pre")).to_contain_text('"amount": 9')
         await page.get_by_role("link", name="hex").click()
-        assert "00000000  7b 22 61" in await page.locator("pre").inner_text()
+        await expect(page.locator("pre")).to_contain_text("00000000  7b 22 61")
         await page.get_by_role("link", name="text", exact=True).click()
-        assert await page.locator("pre").inner_text() == '{"amount": 9}'
+        await expect(page.locator("pre")).to_have_text('{"amount": 9}')
         async with page.expect_download() as download:
             await page.get_by_role("link", name="Download the body").click()
         saved = await (await download.value).path()
         assert saved.read_bytes() == b'{"amount": 9}'
         await page.get_by_role("link", name="Send one like it").click()
-        assert await page.locator("textarea[name=body]").input_value() == '{"amount": 9}'
-        assert await page.get_by_label("Tag").input_value() == "paid"
+        await expect(page.locator("textarea[name=body]")).to_have_value('{"amount": 9}')
+        await expect(page.get_by_label("Tag")).to_have_value("paid")
         await page.get_by_role("button", name="Send").click()
         await page.get_by_role("status").wait_for()
         await shown.go("/messages?topic=orders&tags=paid")
-        assert await rows.count() == 2
+        await expect(rows).to_have_count(2)
         assert shown.errors == []
 
 
@@ -183,7 +183,7 @@ async def test_a_trace_is_shown_and_a_tail_follows_what_is_wanted() -> None:
             while "try 1" not in await trace.inner_text():
                 await asyncio.sleep(0.5)
                 await page.reload()
-        assert "sent" in await trace.inner_text()
+        await expect(trace).to_contain_text("sent")
         await shown.go("/messages/tail")
         await page.get_by_label("Topic").fill("orders")
         await page.get_by_label("Tags").fill("wanted")
@@ -195,10 +195,10 @@ async def test_a_trace_is_shown_and_a_tail_follows_what_is_wanted() -> None:
         rows = page.locator("#tail-rows tr")
         await rows.first.wait_for()
         await page.wait_for_timeout(1_000)
-        assert await rows.count() == 1
-        assert "wanted" in await rows.first.inner_text()
+        await expect(rows).to_have_count(1)
+        await expect(rows.first).to_contain_text("wanted")
         await rows.first.get_by_role("link").click()
-        assert await page.locator("pre").inner_text() == "wanted"
+        await expect(page.locator("pre")).to_have_text("wanted")
         assert shown.errors == []
 
 
@@ -207,7 +207,7 @@ async def test_dead_letters_are_exported_and_strategies_compared_by_hand() -> No
         page = shown.page
         await shown.go("/dead-letters")
         await page.get_by_role("link", name="billing").click()
-        assert "given up after" in await page.locator("tbody").first.inner_text()
+        await expect(page.locator("tbody").first).to_contain_text("given up after")
         async with page.expect_download() as download:
             await page.get_by_role("link", name="Export as JSON lines").click()
         *letters, end = (await (await download.value).path()).read_text("utf-8").splitlines()
@@ -218,7 +218,7 @@ async def test_dead_letters_are_exported_and_strategies_compared_by_hand() -> No
         await page.get_by_label("Then").select_option("a member joins")
         await page.get_by_role("button", name="Show").click()
         await page.get_by_role("columnheader", name="Fewest possible").wait_for()
-        assert "(a new member)" in await page.get_by_label("Members").inner_text()
+        await expect(page.get_by_label("Members")).to_contain_text("(a new member)")
         await page.get_by_label("Then").select_option(index=2)
         await page.get_by_role("button", name="Show").click()
         await page.get_by_text("nobody would be left").wait_for()
@@ -253,7 +253,7 @@ async def test_a_read_only_dashboard_offers_no_change() -> None:
         async with serve_dashboard(settings) as url, tab(browser, url) as shown:
             for path in paths:
                 await shown.go(path)
-                assert await shown.page.get_by_text("read-only", exact=True).count() == 1
+                await expect(shown.page.get_by_text("read-only", exact=True)).to_have_count(1)
                 forms = shown.page.locator("form[method=post], button.danger, button.primary")
                 names = await forms.all_inner_texts()
                 assert set(names) <= {"Find", "Ask"}, path
@@ -279,7 +279,9 @@ async def test_users_and_policies_are_made_by_hand(monkeypatch: pytest.MonkeyPat
         await question.get_by_label("Action").select_option("Pub")
         await question.get_by_label("Resource").fill("Topic:orders")
         await question.get_by_role("button", name="Ask").click()
-        assert "bob may Pub on Topic:orders" in await shown.page.get_by_role("status").inner_text()
+        await expect(shown.page.get_by_role("status")).to_contain_text(
+            "bob may Pub on Topic:orders"
+        )
         await shown.page.get_by_label("Delete the entry for Topic:orders of bob").click()
         await shown.page.get_by_role("button", name="Delete the entry").click()
         await shown.page.get_by_text("policy of bob for Topic:orders deleted").wait_for()
@@ -291,7 +293,7 @@ async def test_users_and_policies_are_made_by_hand(monkeypatch: pytest.MonkeyPat
         await form.get_by_role("button").click()
         await shown.page.get_by_text("user bob changed").wait_for()
         row = shown.page.get_by_role("row").filter(has_text="bob")
-        assert "disabled" in await row.first.inner_text()
+        await expect(row.first).to_contain_text("disabled")
         form = shown.page.locator("details").filter(has_text="Delete a user")
         await form.locator("summary").click()
         await form.get_by_label("Name", exact=True).fill("bob")

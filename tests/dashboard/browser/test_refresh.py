@@ -64,9 +64,9 @@ async def test_a_form_that_is_filled_in_and_open_details_stay() -> None:
         await page.locator("h1").click()
         for _ in range(2):
             await page.evaluate(REFRESHED)
-        assert await page.locator("details[open]").count() == 1
-        assert await page.get_by_label("Name").input_value() == "returns"
-        assert await page.get_by_label("Type", exact=False).first.input_value() == "FIFO"
+        await expect(page.locator("details[open]")).to_have_count(1)
+        await expect(page.get_by_label("Name")).to_have_value("returns")
+        await expect(page.get_by_label("Type", exact=False).first).to_have_value("FIFO")
         assert shown.errors == []
 
 
@@ -77,8 +77,8 @@ async def test_a_search_stays_in_the_list_and_in_the_address() -> None:
         await page.get_by_role("searchbox").press_sequentially("pay")
         await page.get_by_text("1 topic").wait_for()
         await page.evaluate(REFRESHED)
-        assert "orders" not in await page.locator("#list").inner_text()
-        assert await page.get_by_role("searchbox").input_value() == "pay"
+        await expect(page.locator("#list")).not_to_contain_text("orders")
+        await expect(page.get_by_role("searchbox")).to_have_value("pay")
         assert "q=pay" in page.url
         assert shown.errors == []
 
@@ -104,7 +104,7 @@ async def test_a_hidden_tab_and_one_with_a_selection_ask_for_nothing() -> None:
         assert await requests(shown, 2.5) > 0
         await page.evaluate("getSelection().selectAllChildren(document.querySelector('h1'))")
         assert await requests(shown, 2.5) == 0
-        assert "while text is selected" in await page.locator("#refresh").inner_text()
+        await expect(page.locator("#refresh")).to_contain_text("while text is selected")
         await page.evaluate("getSelection().removeAllRanges()")
         await page.locator("#refresh").wait_for(state="hidden")
         hide = """(hidden) => {
@@ -129,13 +129,13 @@ async def test_a_form_that_nobody_fills_in_follows_and_its_box_ticks_all_letters
         page = shown.page
         await open_fast(shown, "/dead-letters/billing")
         letters = page.locator("input[name=letter]")
-        assert await letters.count() == 3
+        await expect(letters).to_have_count(3)
         await producer.send("orders", b"one more")
         await expect(letters).to_have_count(4)
         await page.evaluate(REFRESHED)
         await page.get_by_label("Choose all that are shown").check()
         await page.evaluate(REFRESHED)
-        assert await page.locator("input[name=letter]:checked").count() == 4
+        await expect(page.locator("input[name=letter]:checked")).to_have_count(4)
         assert shown.errors == []
 
 
@@ -165,10 +165,10 @@ async def test_a_question_before_a_deletion_stays_that_of_its_row(
         for _ in range(2):
             await shown.page.evaluate(REFRESHED)
         form = shown.page.locator("details.confirm[open] form")
-        assert await form.locator("input[name=resource]").get_attribute("value") == "Topic:orders"
+        await expect(form.locator("input[name=resource]")).to_have_value("Topic:orders")
         await shown.page.get_by_label("Delete the entry for Topic:orders of bob").click()
         await shown.page.evaluate(REFRESHED)
-        assert "Topic:clicks" not in await shown.page.locator("#content").inner_text()
+        await expect(shown.page.locator("#content")).not_to_contain_text("Topic:clicks")
         assert shown.errors == []
 
 
@@ -198,14 +198,14 @@ async def test_a_chart_shows_the_value_under_pointer_finger_and_key() -> None:
     async with shop() as it, chromium() as browser, tab(browser, it.url) as shown:
         await _check_chart(it, shown)
         await shown.page.mouse.move(2, 2)
-        assert await shown.page.locator("#chart-rates output").inner_text() == ""
+        await expect(shown.page.locator("#chart-rates output")).to_have_text("")
         assert shown.errors == []
     async with shop() as it, chromium() as browser:
         context = await browser.new_context(has_touch=True, viewport={"width": 390, "height": 844})
         page = await context.new_page()
         await page.goto(it.url)
         await page.locator("#chart-lag svg.plot").tap()
-        assert "UTC: " in await page.locator("#chart-lag output").inner_text()
+        await expect(page.locator("#chart-lag output")).to_contain_text("UTC: ")
         await context.close()
 
 
@@ -227,4 +227,4 @@ async def _check_chart(it: Shop, shown: Tab) -> None:
         await page.keyboard.press("ArrowRight")
     assert await readout.inner_text() != first
     await page.keyboard.press("Escape")
-    assert await readout.inner_text() == ""
+    await expect(readout).to_have_text("")
