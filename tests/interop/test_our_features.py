@@ -161,6 +161,13 @@ async def test_priorities_choose_the_queue_and_the_order_of_pops(namesrv: str) -
         for priority in (0, 1, 2, 3, 9):
             receipt = await producer.send("OurPriorities", b"%d" % priority, priority=priority)
             assert receipt.queue.queue_id == min(priority, 3)
+    async with AdminClient(namesrv) as admin:
+
+        async def are_there() -> bool:  # the broker fills its queues a moment later
+            found = await topics.show(admin, "OurPriorities")
+            return sum(queue.end for queue in found.queues) == 5
+
+        await until(are_there)
     config = ConsumerConfig(consume_from=ConsumeFrom.FIRST, pop_count=1)
     seen: list[int | None] = []
     async with PopConsumer(
