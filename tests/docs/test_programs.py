@@ -1,8 +1,8 @@
 """Whole programs that pages show run beside a broker and print what the page says.
 
-A block of Python that calls `asyncio.run`, or is a test by its first line (`# test_orders.py`), is a
-program. The text block after it, if no heading lies between, is what it prints: `…` stands for
-anything within a line.
+A block of Python that calls `asyncio.run`, or is a test by its first line (`# test_orders.py`), is
+a program, and so is one that says to run it beside `roquet dev`. The text block after it, if no
+heading lies between, is what it prints: `…` stands for anything within a line.
 """
 
 import os
@@ -36,8 +36,6 @@ ELSEWHERE: Final = {
     "from-mqadmin": "needs a group and messages that its commands made",
     "operating": "needs the cluster that the page has set up",
     "shutdown": "runs until it gets a signal: tests/client/connection/test_stop_signals.py",
-    "tracing": "needs the extra of spans: tests/conversation/test_spans.py",
-    "filters": "tests/conversation/test_sql.py has it",
     "priorities": "needs the topic that the page creates first",
     "wheel": "runs until it gets a signal: test_commands.py has the README's",
 }
