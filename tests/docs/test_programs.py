@@ -37,6 +37,7 @@ ELSEWHERE: Final = {
     "operating": "needs the cluster that the page has set up",
     "shutdown": "runs until it gets a signal: tests/client/connection/test_stop_signals.py",
     "priorities": "needs the topic that the page creates first",
+    "tracing": "one of them runs until it gets a signal: tests/conversation/test_spans.py",
     "wheel": "runs until it gets a signal: test_commands.py has the README's",
 }
 """Pages whose programs do not run by themselves, and what runs or holds them."""
