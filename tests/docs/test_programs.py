@@ -42,7 +42,7 @@ ELSEWHERE: Final = {
 }
 """Pages whose programs do not run by themselves, and what runs or holds them."""
 
-RUN_MAX_S: Final = 120
+RUN_MAX_S: Final = 240
 """A program that takes longer hangs."""
 
 
