@@ -91,6 +91,8 @@ SEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "operating.md": ("Orders",),
     "replay-and-repair.md": ("orders",),
     "schedule.md": ("orders",),
+    "seek-and-pause.md": ("Orders",),
+    "send.md": ("Orders",),
 }
 """The topics that a page takes for granted; its group is `billing`, which gave up a message."""
 

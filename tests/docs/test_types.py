@@ -30,6 +30,9 @@ ignore_missing_imports = true
 THEIRS: Final = re.compile(r"^from rocketmq ", re.MULTILINE)
 """The official client has no types, and is installed where its own tests run."""
 
+PORTED: Final = re.compile(r"^from (rocketmq\.client|aiokafka|celery) ", re.MULTILINE)
+"""Programs for other libraries that pages named `from-…` show before our own."""
+
 
 UNTYPED: Final = re.compile(r"\b(deltalake|pyarrow|pyiceberg|roquet\.lake|roquet\.spark)\b")
 """Libraries with incomplete types, and modules that return such: too little for strict mode."""
@@ -41,7 +44,10 @@ def programs() -> dict[str, str]:
     for page in PAGES:
         text = page.read_text("utf-8")
         for block in BLOCK.finditer(text):
-            if IMPORTS.search(block[1]) and not THEIRS.search(block[1]):
+            is_theirs = THEIRS.search(block[1]) or (
+                page.stem.startswith("from-") and PORTED.search(block[1])
+            )
+            if IMPORTS.search(block[1]) and not is_theirs:
                 line = text[: block.start()].count("\n") + 2
                 programs[f"{page.stem.replace('-', '_')}_{line}.py"] = block[1]
     return programs

@@ -9,7 +9,7 @@ Sources are read, not imported, but for defaults: the pages are the same whateve
 import argparse
 import ast
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -59,6 +59,32 @@ FUNCTIONS = {
 """Types of the functions that users give, and where they are defined."""
 
 SETTINGS = ["ClientConfig", "ProducerConfig", "ConsumerConfig"]
+
+HOWTO = {
+    "ProducerConfig": "[Send messages](../howto/send.md)",
+    "ConsumerConfig": "[Consume messages](../howto/consume.md#settings-that-matter)",
+    "Producer": "[Send messages](../howto/send.md)",
+    "Producer.request": "[Ask, and wait for the answer](../howto/request-reply.md)",
+    "Producer.recall": "[Take it back](../howto/delayed-messages.md#take-it-back)",
+    "TransactionProducer": "[Send only if the work is done](../howto/transactions.md)",
+    "Consumer": "[Consume messages](../howto/consume.md), [stop a consumer](../howto/shutdown.md)",
+    "Consumer.run_batch": "[Many messages at a time](../howto/consume.md#many-messages-at-a-time)",
+    "Consumer.pause": "[Stop for a while](../howto/seek-and-pause.md#stop-for-a-while)",
+    "Consumer.seek": "[Go back, skip](../howto/seek-and-pause.md#read-from-another-place)",
+    "RebalancedConsumer": "[Balance](../topics/balance.md)",
+    "PushConsumer": "[Consume messages](../howto/consume.md), "
+    "[several topics](../howto/several-topics.md), [broadcasting](../howto/broadcasting.md)",
+    "PushConsumer.subscribe": "[Choose which messages come](../howto/filters.md)",
+    "PullConsumer": "[Commit offsets yourself](../howto/manual-commit.md)",
+    "PopConsumer": "[Push, pull or pop](../howto/choose-a-consumer.md)",
+    "ReceivedMessage": "[What the handler says](../howto/consume.md#what-the-handler-says)",
+    "ReceivedMessage.reply": "[Ask, and wait for the answer](../howto/request-reply.md)",
+    "KeyHash": "[Choose the queue yourself](../howto/send.md#choose-the-queue-yourself)",
+    "Message": "[Send messages](../howto/send.md)",
+    "Tls": "[Clusters that ask who you are](../howto/secured-clusters.md#tls)",
+}
+"""Pages that tell more of a class or method of the client: the reference has its first paragraph,
+and that of the other methods of such a class."""
 
 ADMIN = [
     "client", "topics", "topic_list", "groups", "messages", "dead_letters", "offset_reset",
@@ -256,26 +282,74 @@ def code(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
+def first_paragraph(node: ast.AST) -> str:
+    """The beginning of a docstring, in one line."""
+    assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    return " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
+
+
+def linked(text: str, name: str) -> str:
+    """A text with the page that tells more, if there is one."""
+    return f"{text} More: {HOWTO[name]}." if name in HOWTO else text
+
+
+def client_class(node: ast.ClassDef) -> str:
+    """A class of the client: a line or two for each method."""
+    is_told = node.name in HOWTO
+    shown = class_head(node, linked(first_paragraph(node), node.name) if is_told else text_of(node))
+    overloads: list[str] = []
+    for method in methods_of(node):
+        if "overload" in decorators(method):
+            overloads.append(signature(method, method.name, bound=True))
+        elif not method.name.startswith("_"):
+            shown += f"\n- {method_line(method, overloads, node.name)}"
+            overloads = []
+    return shown.rstrip("\n") + "\n"
+
+
+def method_line(
+    node: ast.FunctionDef | ast.AsyncFunctionDef, overloads: list[str], owner: str
+) -> str:
+    """A method or property in one line: how it is called, and what it does."""
+    name = f"{owner}.{node.name}"
+    is_told = owner in HOWTO or name in HOWTO
+    whole = " ".join((ast.get_docstring(node) or "").split())
+    text = linked(first_paragraph(node) if is_told else whole, name)
+    if "property" in decorators(node):
+        kind = ast.unparse(node.returns) if node.returns else ""
+        return f"{code(f'{node.name}: {kind}')} - {text}"
+    forms = overloads or [signature(node, node.name, bound=True)]
+    return f"{', '.join(map(code, forms))} - {text}"
+
+
+def methods_of(node: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The functions of a class."""
+    return [n for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
 def class_page(node: ast.ClassDef) -> str:
     """A class: how it is made, its fields, its methods."""
-    methods = [n for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    made = next((one for one in methods if one.name == "__init__"), None)
-    head = signature(made, node.name, bound=True) if made else node.name
-    bases = ", ".join(ast.unparse(base) for base in node.bases)
-    shown = f"\n### {node.name}\n\n```text\n{head.removesuffix(' -> None')}\n```\n\n"
-    shown += text_of(node) + "\n"
-    if bases and not any(one in bases for one in PLAIN_BASES):
-        shown += f"\nIt is a {code(bases)}.\n"
-    values = ((code(n), code(k), code(d), text) for n, k, d, text in fields(node))
-    shown += table("| field | type | default | meaning |", values)
-    overloads: list[str] = []
-    for method in methods:
+    shown, overloads = class_head(node, text_of(node)), list[str]()
+    for method in methods_of(node):
         if "overload" in decorators(method):
             overloads.append(signature(method, method.name, bound=True))
         elif not method.name.startswith("_"):
             shown += method_text(method, overloads)
             overloads = []
     return shown
+
+
+def class_head(node: ast.ClassDef, text: str) -> str:
+    """How a class is made, what it is, and its fields."""
+    made = next((one for one in methods_of(node) if one.name == "__init__"), None)
+    head = signature(made, node.name, bound=True) if made else node.name
+    bases = ", ".join(ast.unparse(base) for base in node.bases)
+    shown = f"\n### {node.name}\n\n```text\n{head.removesuffix(' -> None')}\n```\n\n"
+    shown += text + "\n"
+    if bases and not any(one in bases for one in PLAIN_BASES):
+        shown += f"\nIt is a {code(bases)}.\n"
+    values = ((code(n), code(k), code(d), text) for n, k, d, text in fields(node))
+    return shown + table("| field | type | default | meaning |", values)
 
 
 def method_text(node: ast.FunctionDef | ast.AsyncFunctionDef, overloads: list[str]) -> str:
@@ -303,7 +377,9 @@ def is_for_operators(node: ast.stmt) -> bool:
     return isinstance(node, kinds) or getattr(node, "name", "") in ADMIN_PLAIN
 
 
-def page_of(path: str, names: list[str] | None) -> str:
+def page_of(
+    path: str, names: list[str] | None, draw: Callable[[ast.ClassDef], str] = class_page
+) -> str:
     """Some of a module's classes and functions; all public ones for None."""
     found = definitions(path)
     chosen = [n for n in found if not n.startswith("_")] if names is None else names
@@ -311,7 +387,7 @@ def page_of(path: str, names: list[str] | None) -> str:
     for name in chosen:
         node = found[name]
         if isinstance(node, ast.ClassDef):
-            shown += class_page(node)
+            shown += draw(node)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             shown += function_page(node)
     return shown
@@ -335,10 +411,10 @@ def client() -> str:
         node = found[name]
         assert isinstance(node, ast.ClassDef)
         values = ((code(n), code(k), code(worth(d)), text) for n, k, d, text in fields(node))
-        shown += f"\n### {name}\n\n{text_of(node)}\n"
+        shown += f"\n### {name}\n\n{linked(text_of(node), name)}\n"
         shown += table("| setting | type | default | meaning |", values)
     shown += "\n## Classes\n"
-    shown += "".join(page_of(path, names) for path, names in CLIENT.items())
+    shown += "".join(page_of(path, names, client_class) for path, names in CLIENT.items())
     shown += "\n## Functions that you give\n"
     for path, name in FUNCTIONS.items():
         kind, text = constants(path)[name]
