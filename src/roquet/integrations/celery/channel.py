@@ -22,7 +22,7 @@ from roquet.client.popping.pop_batch import PoppedMessage
 from roquet.client.reading.message import InboundMessage, give_up, retry_later, settle
 from roquet.integrations.celery import envelope
 from roquet.integrations.celery.clients import ClusterClients, QueueReader
-from roquet.integrations.celery.topics import DEFAULT_EXCHANGE, exchange_topic, queue_topic
+from roquet.integrations.celery.topics import exchange_topic, queue_topic
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, FieldError, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
@@ -117,7 +117,7 @@ class Channel(virtual.Channel):
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._renewal: asyncio.Future[Any] | None = None
         self._no_ack: set[str] = set()
-        self._tags = count(1)
+        self._callbacks: dict[str, Callable[[envelope.Payload], object]] = {}
         self._is_getting = False
 
     @property
@@ -169,7 +169,7 @@ class Channel(virtual.Channel):
     ) -> None:
         """Delete a queue."""
         if not (if_empty and self._size(queue)):
-            self.clients.run(self.clients.delete(queue))
+            self.clients.run(self.clients.delete(queue, if_unused=if_unused))
             self.state.queue_bindings_delete(queue)
 
     def exchange_delete(self, exchange: str, **_: Any) -> None:
@@ -212,24 +212,21 @@ class Channel(virtual.Channel):
     def _send(
         self, topic: str, payload: envelope.Payload, tag: str | None, level: int | None = None
     ) -> None:
-        now, due, producer = (
-            CLOCK.now_ms(),
-            envelope.due_ms(payload["headers"]),
-            self.clients.producer,
-        )
+        now, due = CLOCK.now_ms(), envelope.due_ms(payload["headers"])
         at = min(due, now + int(self.delay_max * 1_000))
-        deliver_at = datetime.fromtimestamp(at / 1_000, UTC) if due > now else None
-        key = str(payload["properties"].get("correlation_id") or "")
-        keys = (key,) if key.isprintable() and key and " " not in key else ()
+        task = str(payload["properties"].get("correlation_id") or "")
         message = Message(
-            topic, envelope.encode(payload), tag=tag, keys=keys, deliver_at=deliver_at
+            topic,
+            envelope.encode(payload),
+            tag=tag,
+            keys=(task,) if task and task.isprintable() and " " not in task else (),
+            deliver_at=datetime.fromtimestamp(at / 1_000, UTC) if due > now else None,
         )
-        receipt = producer.send(message, selector=None if level is None else queue_of_level(level))
-        if keys and receipt.recall_handle and self.recall:
+        selector = None if level is None else queue_of_level(level)
+        receipt = self.clients.producer.send(message, selector=selector)
+        if receipt.recall_handle and message.keys and self.recall:
             with suppress(RoquetError):  # the task itself is stored
-                producer.send(
-                    DEFAULT_EXCHANGE, receipt.recall_handle.encode(), keys=keys, tag=RECALL
-                )
+                self.clients.note(receipt.recall_handle.encode(), keys=message.keys, tag=RECALL)
 
     def recall_task(self, task_id: str) -> bool:
         """Cancel a task that waits for its time; whether there was one."""
@@ -246,6 +243,7 @@ class Channel(virtual.Channel):
     def basic_consume(self, queue: str, no_ack: bool, *named: Any, **more: Any) -> None:
         """Consume a queue."""
         super().basic_consume(queue, no_ack, *named, **more)
+        self._callbacks[queue] = self.connection._callbacks[queue]
         (self._no_ack.add if no_ack else self._no_ack.discard)(queue)
         self.clients.run(self._start(queue))
 
@@ -256,9 +254,10 @@ class Channel(virtual.Channel):
 
     def basic_cancel(self, consumer_tag: str) -> None:
         """Stop a consumer; messages that it has not seen go to others."""
-        queue = self._tag_to_queue.get(consumer_tag)
+        queue = self._tag_to_queue.get(consumer_tag, "")
         super().basic_cancel(consumer_tag)
         if self._pid == os.getpid() and queue not in self._active_queues:
+            self._callbacks.pop(queue, None)
             self.clients.run(self._stop(queue))
 
     async def _start(self, queue: str) -> None:
@@ -299,23 +298,20 @@ class Channel(virtual.Channel):
 
     def _arrived(self, queue: str, messages: Iterable[InboundMessage]) -> None:
         """Keep messages for the consumer's thread; called on the loop's thread."""
-        now = CLOCK.now_ms()
         for message in messages:
             try:
                 payload = envelope.decode(message.body)
-            except ValueError as error:
-                log.error("a message of queue %s is a dead letter: %s", queue, error)
+                is_expired = envelope.is_expired(payload, message.born_ms, CLOCK.now_ms())
+            except (ValueError, TypeError, RoquetError) as error:
+                log.warning("a message of queue %s is a dead letter: %s", queue, error)
                 give_up(message)
                 continue
-            properties, info = payload["properties"], payload["properties"]["delivery_info"]
-            if not self._is_for(queue, info) or envelope.is_expired(
-                properties, message.born_ms, now
-            ):
+            properties = payload["properties"]
+            if is_expired or not self._is_for(queue, properties["delivery_info"]):
                 settle(message)
                 continue
-            tag = next(self._tags)
-            properties["delivery_tag"] = tag
-            info["redelivered"] = message.tries > 0
+            tag = properties["delivery_tag"] = next(self._delivery_tags)
+            properties["delivery_info"]["redelivered"] = message.tries > 0
             self._held[tag] = message
             self._inbox.append(Arrival(queue, payload, tag))
         self.connection.ring()
@@ -340,7 +336,7 @@ class Channel(virtual.Channel):
 
     def _hand_on(self, arrival: Arrival) -> None:
         queue, payload, tag = arrival
-        callback = self.connection._callbacks.get(queue)
+        callback = self._callbacks.get(queue)
         if callback is None:
             self.hand_back([tag])
         elif envelope.due_ms(payload["headers"]) > CLOCK.now_ms() + FAR_MS:
@@ -351,7 +347,14 @@ class Channel(virtual.Channel):
                 self.settle(tag, settle)
             callback(payload)
 
-    def _get(self, queue: str, timeout: float | None = None) -> envelope.Payload:
+    def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
+        """Return a message, or None when there is none within a moment."""
+        message = super().basic_get(queue, no_ack)
+        if no_ack and message is not None:
+            self.settle(message.delivery_tag, settle)
+        return message
+
+    def _get(self, queue: str) -> envelope.Payload:
         return self.clients.run(self._take_one(queue))
 
     async def _take_one(self, queue: str) -> envelope.Payload:
@@ -365,7 +368,7 @@ class Channel(virtual.Channel):
             await self._start(queue)
         try:
             while True:
-                for arrival in self._inbox:
+                for arrival in list(self._inbox):
                     if arrival.queue == queue:
                         self._inbox.remove(arrival)
                         return arrival.payload
@@ -385,7 +388,7 @@ class Channel(virtual.Channel):
 
     def settle(self, tag: int, how: Callable[[InboundMessage], None]) -> None:
         """Settle a message, from any thread."""
-        if self._pid == os.getpid():
+        if self._pid == os.getpid() and not self.closed:
             self.clients.thread.loop.call_soon_threadsafe(self._settle, tag, how)
 
     def _settle(self, tag: int, how: Callable[[InboundMessage], None]) -> None:

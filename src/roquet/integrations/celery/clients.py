@@ -1,12 +1,14 @@
 """Clients: the producer, consumers and admin calls of one connection, on the shared loop thread."""
 
+import atexit
 import os
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from roquet.admin import groups, messages, topics
 from roquet.admin.client import AdminClient
+from roquet.admin.offset_reset import is_online
 from roquet.client.blocking import Producer
 from roquet.client.config import ClientConfig, ConsumeFrom, ConsumerConfig, ProducerConfig
 from roquet.client.connection.loop_thread import LoopThread
@@ -25,8 +27,7 @@ Listener = Callable[[Iterable[PoppedMessage]], None]
 GROUP: Final = "kombu"
 """Group of producers and of temporary queues' readers, which commit nothing."""
 
-_OPEN: Final[Counter[tuple[int, str]]] = Counter()
-"""Number of open clients by process and cluster; this and the next used on the loop's thread."""
+_OPEN: Final["WeakSet[ClusterClients]"] = WeakSet()
 _TEMPORARY: Final[dict[tuple[tuple[int, str], str], PullConsumer]] = {}
 """Readers of temporary queues by process and cluster, and queue."""
 
@@ -78,7 +79,7 @@ class ClusterClients:
         self.producer = Producer(addresses, group=GROUP, config=ProducerConfig(**settings))
         self.producer.start()
         self.cluster = (self.pid, self.full_name(";".join(addresses)))
-        _OPEN[self.cluster] += 1
+        _OPEN.add(self)
         self._admin: AdminClient | None = None
         self._known: set[str] = set()
 
@@ -86,12 +87,17 @@ class ClusterClients:
         """Run one of the coroutines below, and wait for it."""
         return self.thread.wait(work)
 
-    async def close(self) -> None:
-        """Close all but consumers, which are their channels'; temporary queues with the last."""
+    def close(self) -> None:
+        """Close all but the channels' consumers; temporary queues with the last of the process."""
+        _OPEN.discard(self)
+        if self.pid == os.getpid():
+            self.producer.close()
+            self.run(self._close())
+
+    async def _close(self) -> None:
         if self._admin is not None:
             await self._admin.__aexit__(None, None, None)
-        _OPEN[self.cluster] -= 1
-        if not _OPEN[self.cluster]:
+        if self.cluster not in {clients.cluster for clients in _OPEN}:
             for key in [key for key in _TEMPORARY if key[0] == self.cluster]:
                 await _TEMPORARY.pop(key).close()
 
@@ -146,7 +152,7 @@ class ClusterClients:
         return _TEMPORARY.get((self.cluster, queue))
 
     async def follow(self, queue: str, exchange: str = "") -> None:
-        """Let a temporary queue read what is sent to an exchange from now on; declares the queue."""
+        """Let a temporary queue read an exchange from now on; declares the queue."""
         topic = exchange_topic(exchange)
         await self.create_topic(topic, 1)
         if (reader := self.temporary(queue)) is None:
@@ -171,18 +177,33 @@ class ClusterClients:
         except NotFound:  # nobody has read it yet
             return (await topics.show(self.admin, name)).messages or 0
 
+    def note(self, body: bytes, **fields: Any) -> None:
+        """Send a note about a task."""
+        if not self.has_topic(DEFAULT_EXCHANGE):
+            self.run(self.create_topic(DEFAULT_EXCHANGE, 1))
+        self.producer.send(DEFAULT_EXCHANGE, body, **fields)
+
     async def notes(self, key: str, tag: str) -> list[str]:
         """Texts of the notes about a task."""
         topic = self.full_name(DEFAULT_EXCHANGE)
         found = await messages.by_key(self.admin, topic, key)
         return [message.body.decode("ascii", "replace") for message in found if message.tag == tag]
 
-    async def delete(self, queue: str) -> None:
+    async def delete(self, queue: str, *, if_unused: bool = False) -> None:
         """Delete a queue, with its messages and its group's progress."""
+        name = self.full_name(queue_topic(queue))
         if (reader := _TEMPORARY.pop((self.cluster, queue), None)) is not None:
             await reader.close()
         elif await self.look_up(queue_topic(queue)):
-            name = self.full_name(queue_topic(queue))
+            if if_unused and await is_online(self.admin, name):
+                return
             self._known.discard(queue_topic(queue))
             await topics.delete(self.admin, name)
             await groups.delete(self.admin, name)
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close what pools of connections leave open at the end of a program."""
+    for clients in list(_OPEN):
+        clients.close()

@@ -7,12 +7,35 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
+import msgspec
 from kombu.utils.json import dumps, loads
 
 Payload: TypeAlias = dict[str, Any]
 """A message as kombu's virtual transports know it, with its body."""
 
 _FIELDS: Final = ("content-type", "content-encoding", "headers", "properties")
+
+
+class Route(msgspec.Struct):
+    """Where a message was sent to."""
+
+    exchange: str
+    routing_key: str
+
+
+class Properties(msgspec.Struct):
+    """The properties of a message that the transport reads."""
+
+    delivery_info: Route
+
+
+class Head(msgspec.Struct, rename="kebab"):
+    """The first line of a message."""
+
+    content_type: str | None
+    content_encoding: str | None
+    headers: dict[str, Any]
+    properties: Properties
 
 
 def encode(payload: Payload) -> bytes:
@@ -26,14 +49,11 @@ def decode(raw: bytes) -> Payload:
     """The message of its bytes; ValueError for bytes that no producer of kombu has sent."""
     head, _, body = raw.partition(b"\n")
     try:
-        payload = {**loads(head), "body": body}
-        route = payload["properties"]["delivery_info"]
-        names = [route["exchange"], route["routing_key"]]
-        if not all(isinstance(value, str) for value in names):
-            raise TypeError("exchange and routing key are texts")
+        payload = loads(head)
+        msgspec.convert(payload, Head)
     except Exception as error:  # the decoders of kombu's types raise what they like
         raise ValueError(f"it is no message of kombu: {error!r:.200}") from error
-    return payload
+    return {**payload, "body": body}
 
 
 def due_ms(headers: Mapping[str, Any] | None) -> int:
@@ -48,7 +68,7 @@ def due_ms(headers: Mapping[str, Any] | None) -> int:
         return 0
 
 
-def is_expired(properties: Mapping[str, Any], born_ms: int, now_ms: int) -> bool:
+def is_expired(payload: Payload, born_ms: int, now_ms: int) -> bool:
     """Whether a message has outlived the `expiration` of its producer, which is in ms."""
-    limit = str(properties.get("expiration"))
-    return limit.isdecimal() and now_ms >= born_ms + int(limit)
+    limit = payload["properties"].get("expiration")
+    return limit is not None and now_ms >= born_ms + int(limit)

@@ -5,9 +5,9 @@ Several name servers are several URLs with `;` between them.
 
 import os
 import socket
-from ssl import CERT_NONE
 from collections.abc import Mapping
 from contextlib import suppress
+from ssl import CERT_NONE
 from typing import Any, Final
 
 from kombu.transport import virtual
@@ -60,16 +60,18 @@ class Transport(virtual.Transport):
     def clients(self) -> ClusterClients:
         """The clients of this process: a forked child gets its own."""
         if self._clients is None or self._clients.pid != os.getpid():
-            self._clients = ClusterClients(self._addresses(), self._settings())
+            self._clients = ClusterClients(self.addresses(), self.settings())
         return self._clients
 
-    def _addresses(self) -> list[str]:
+    def addresses(self) -> list[str]:
+        """Addresses of the name servers, by the URLs."""
         urls = [parse_url(url) for url in self.client.alt if "://" in url]
         hosts = [(url["hostname"], url["port"]) for url in urls]
         hosts = hosts or [(self.client.hostname, self.client.port)]
         return [f"{host or 'localhost'}:{port or DEFAULT_PORT}" for host, port in hosts]
 
-    def _settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
+        """Settings of the clients, by the first URL and the TLS options."""
         namespace = (self.client.virtual_host or "").strip("/")
         return {
             "access_key": self.client.userid or None,
@@ -95,17 +97,16 @@ class Transport(virtual.Transport):
     def close_connection(self, connection: Any) -> None:
         """Close all channels and clients."""
         super().close_connection(connection)
-        if self._clients is not None and self._clients.pid == os.getpid():
-            self._clients.producer.close()
-            self._clients.run(self._clients.close())
-        self._clients = None
+        if self._clients is not None:
+            self._clients.close()
+            self._clients = None
 
     def ring(self) -> None:
         """Wake the consumers' thread: something has arrived, or there is room again."""
         with suppress(BlockingIOError):  # it has not heard the last 200,000 yet
             self._ringer.send(b"!")
 
-    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
+    def drain_events(self, _connection: Any, timeout: float | None = None) -> None:
         """Hand out messages, and wait for the first; TimeoutError after the timeout in seconds."""
         deadline_ms = SYSTEM_CLOCK.monotonic_ms() + int((timeout or 0) * 1_000)
         while not self._deliver_all():
@@ -114,13 +115,13 @@ class Transport(virtual.Transport):
             self._bell.recv(4096)
 
     def _deliver_all(self) -> bool:
-        return any([channel.deliver() for channel in list(self.channels)])
+        return sum(channel.deliver() for channel in list(self.channels)) > 0
 
-    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+    def register_with_event_loop(self, _connection: Any, loop: Any) -> None:
         """Hand out messages whenever the loop hears of them."""
         loop.add_reader(self._bell, self._hear)
 
-    def unregister_from_event_loop(self, connection: Any, loop: Any) -> None:
+    def unregister_from_event_loop(self, _connection: Any, loop: Any) -> None:
         """Hand out no more."""
         loop.remove_reader(self._bell)
 
