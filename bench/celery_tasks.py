@@ -57,7 +57,7 @@ def nothing(number: int, count: int) -> None:
 
 @dataclass
 class Figures:
-    """What one side did in one round."""
+    """Results of one side in one round."""
 
     publish_rate: float
     publish_cpu_us: float

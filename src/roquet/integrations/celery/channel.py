@@ -21,7 +21,7 @@ from roquet.client import ConsumeFrom, Message, MessageQueue, Selector
 from roquet.client.popping.pop_batch import PoppedMessage
 from roquet.client.reading.message import InboundMessage, give_up, retry_later, settle
 from roquet.integrations.celery import envelope
-from roquet.integrations.celery.clients import ClusterClients, QueueReader
+from roquet.integrations.celery.clients import ClusterClients, TaskQueueReader
 from roquet.integrations.celery.topics import exchange_topic, queue_topic
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, FieldError, RoquetError
@@ -52,7 +52,7 @@ RECALL: Final = "recall"
 CLOCK: Final = SYSTEM_CLOCK
 
 
-class Arrival(NamedTuple):
+class UnseenMessage(NamedTuple):
     """A message that no consumer has seen yet."""
 
     queue: str
@@ -63,7 +63,7 @@ class Arrival(NamedTuple):
 class QoS(virtual.QoS):
     """Prefetch of a channel, and the acknowledgements of its messages."""
 
-    channel: "Channel"
+    channel: "RocketMQChannel"
 
     def can_consume(self) -> bool:
         """Whether there is room for one more message."""
@@ -88,7 +88,7 @@ class QoS(virtual.QoS):
         return []
 
 
-class Channel(virtual.Channel):
+class RocketMQChannel(virtual.Channel):
     """A channel of the virtual transport."""
 
     QoS = QoS
@@ -112,12 +112,12 @@ class Channel(virtual.Channel):
         self._pid = os.getpid()
         self._held: dict[int, InboundMessage] = {}
         """Messages by delivery tag, changed on the loop's thread alone."""
-        self._inbox: deque[Arrival] = deque()
-        self._readers: dict[str, QueueReader] = {}
+        self._inbox: deque[UnseenMessage] = deque()
+        self._readers: dict[str, TaskQueueReader] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._renewal: asyncio.Future[Any] | None = None
-        self._no_ack: set[str] = set()
-        self._callbacks: dict[str, Callable[[envelope.Payload], object]] = {}
+        self._callbacks: dict[str, tuple[Callable[[Any], object], bool]] = {}
+        """Of each consumed queue, and whether its messages are acknowledged unseen."""
         self._is_getting = False
 
     @property
@@ -240,11 +240,17 @@ class Channel(virtual.Channel):
 
     # -- received ----------------------------------------------------------------------------
 
-    def basic_consume(self, queue: str, no_ack: bool, *named: Any, **more: Any) -> None:
+    def basic_consume(
+        self,
+        queue: str,
+        no_ack: bool,
+        callback: Callable[[Any], object],
+        consumer_tag: str,
+        **_: Any,
+    ) -> None:
         """Consume a queue."""
-        super().basic_consume(queue, no_ack, *named, **more)
-        self._callbacks[queue] = self.connection._callbacks[queue]
-        (self._no_ack.add if no_ack else self._no_ack.discard)(queue)
+        super().basic_consume(queue, no_ack, callback, consumer_tag)
+        self._callbacks[queue] = callback, no_ack
         self.clients.run(self._start(queue))
 
     def basic_qos(self, *positional: Any, **named: Any) -> None:
@@ -273,7 +279,9 @@ class Channel(virtual.Channel):
                 consume_from=ConsumeFrom.FIRST, invisible_ms=int(self.visibility_timeout * 1_000)
             )
             group = queue_topic(queue)
-            reader = QueueReader(self.clients.addresses, group=group, topic=group, config=config)
+            reader = TaskQueueReader(
+                self.clients.addresses, group=group, topic=group, config=config
+            )
             reader.read_into(self._room, lambda messages: self._arrived(queue, messages))
             for exchange in {binding.exchange for binding in self.state.queue_bindings(queue)}:
                 if await self.clients.look_up(exchange_topic(exchange)):
@@ -313,7 +321,7 @@ class Channel(virtual.Channel):
             tag = properties["delivery_tag"] = next(self._delivery_tags)
             properties["delivery_info"]["redelivered"] = message.tries > 0
             self._held[tag] = message
-            self._inbox.append(Arrival(queue, payload, tag))
+            self._inbox.append(UnseenMessage(queue, payload, tag))
         self.connection.ring()
 
     def _is_for(self, queue: str, info: Mapping[str, str]) -> bool:
@@ -334,18 +342,21 @@ class Channel(virtual.Channel):
                 self._hand_on(self._inbox.popleft())
         return len(self._inbox) < seen
 
-    def _hand_on(self, arrival: Arrival) -> None:
+    def _hand_on(self, arrival: UnseenMessage) -> None:
         queue, payload, tag = arrival
-        callback = self._callbacks.get(queue)
-        if callback is None:
+        if queue not in self._callbacks:
             self.hand_back([tag])
         elif envelope.due_ms(payload["headers"]) > CLOCK.now_ms() + FAR_MS:
             self._put(queue, payload)
             self.settle(tag, settle)
         else:
-            if queue in self._no_ack:
+            callback, no_ack = self._callbacks[queue]
+            message = self.message_to_python(payload)
+            if no_ack:
                 self.settle(tag, settle)
-            callback(payload)
+            else:
+                self.qos.append(message, tag)
+            callback(message)
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
         """Return a message, or None when there is none within a moment."""
@@ -422,22 +433,22 @@ class Channel(virtual.Channel):
 
     async def _return(self, queue: str | None) -> None:
         """Hand back what waits for a consumer; of one queue, or of all."""
-        surplus = [a for a in list(self._inbox) if queue in (None, a.queue)]
-        for arrival in surplus:
-            with suppress(ValueError):  # a consumer takes it now
+        tags = []
+        for arrival in [each for each in list(self._inbox) if queue in (None, each.queue)]:
+            with suppress(ValueError, IndexError):  # a consumer takes it now
                 self._inbox.remove(arrival)
-        await self._hand_back([arrival.tag for arrival in surplus])
+                tags.append(arrival.tag)
+        await self._hand_back(tags)
 
     async def _tend(self) -> None:
         """Keep messages while their tasks run, and hand back those that there is no room for."""
         invisible_ms = int(self.visibility_timeout * 1_000)
-        renewed_ms = CLOCK.monotonic_ms()
-        while True:
-            await CLOCK.sleep(min(SURPLUS_MS, invisible_ms // 4))
+        turn_ms = min(SURPLUS_MS, invisible_ms // 4)
+        for turn in count(1):
+            await CLOCK.sleep(turn_ms)
             if not self.qos.can_consume() or not self._active_queues:
                 await self._return(None)
-            if CLOCK.monotonic_ms() - renewed_ms >= invisible_ms // 4:
-                renewed_ms = CLOCK.monotonic_ms()
+            if turn % (invisible_ms // 4 // turn_ms) == 0:
                 held = [m for m in self._held.values() if isinstance(m, PoppedMessage)]
                 extensions = (message.extend(invisible_ms) for message in held)
                 self._renewal = asyncio.gather(*extensions, return_exceptions=True)

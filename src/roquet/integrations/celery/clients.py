@@ -22,7 +22,7 @@ from roquet.model.namespaces import wrap
 from roquet.model.subscription import HeartbeatData
 
 T = TypeVar("T")
-Listener = Callable[[Iterable[PoppedMessage]], None]
+MessagesListener = Callable[[Iterable[PoppedMessage]], None]
 
 GROUP: Final = "kombu"
 """Group of producers and of temporary queues' readers, which commit nothing."""
@@ -35,7 +35,9 @@ _TEMPORARY: Final[dict[tuple[tuple[int, str], str], PullConsumer]] = {}
 class DemandBuffer(PrefetchBuffer):
     """Asks for as many messages as there is room for, and hands them on at once."""
 
-    def __init__(self, config: ConsumerConfig, room: Callable[[], int], listener: Listener) -> None:
+    def __init__(
+        self, config: ConsumerConfig, room: Callable[[], int], listener: MessagesListener
+    ) -> None:
         super().__init__(config.clock, config.pop_count)
         self._room = room
         self._listener = listener
@@ -53,10 +55,10 @@ class DemandBuffer(PrefetchBuffer):
             self._has_demand.clear()
 
 
-class QueueReader(PopConsumer):
+class TaskQueueReader(PopConsumer):
     """A member of a task queue's group that never takes more than a channel has room for."""
 
-    def read_into(self, room: Callable[[], int], listener: Listener) -> None:
+    def read_into(self, room: Callable[[], int], listener: MessagesListener) -> None:
         """Hand messages to a listener; before the start."""
         self._buffer = self._inbox = DemandBuffer(self._config, room, listener)
 
@@ -69,7 +71,7 @@ class TemporaryReader(PullConsumer):
 
 
 class ClusterClients:
-    """What one connection asks of a cluster, in the process that made it."""
+    """The clients of one connection, in the process that made it."""
 
     def __init__(self, addresses: Sequence[str], settings: Mapping[str, Any]) -> None:
         self.pid = os.getpid()

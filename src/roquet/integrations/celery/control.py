@@ -5,7 +5,7 @@ from typing import Any
 
 from celery.app.control import Control
 
-from roquet.integrations.celery.channel import Channel
+from roquet.integrations.celery.channel import RocketMQChannel
 
 
 class RecallingControl(Control):
@@ -18,7 +18,7 @@ class RecallingControl(Control):
     def revoke(self, task_id: str | Iterable[str], *positional: Any, **named: Any) -> Any:
         """Revoke one task or several."""
         with self.app.connection_for_write() as connection:
-            if isinstance(channel := connection.default_channel, Channel):
+            if isinstance(channel := connection.default_channel, RocketMQChannel):
                 for each in [task_id] if isinstance(task_id, str) else [*task_id]:
                     channel.recall_task(each)
         return super().revoke(task_id, *positional, **named)

@@ -11,21 +11,12 @@ from ssl import CERT_NONE
 from typing import Any, Final
 
 from kombu.transport import virtual
-from kombu.utils.compat import _detect_environment
+from kombu.utils.compat import detect_environment
 from kombu.utils.url import parse_url
 
-from roquet.integrations.celery.channel import Channel
+from roquet.integrations.celery.channel import RocketMQChannel
 from roquet.integrations.celery.clients import ClusterClients
-from roquet.model.errors import (
-    CallRefused,
-    CallTimeout,
-    ConfigError,
-    ConnectFailed,
-    ConnectionLost,
-    NotFound,
-    RemoteProtocolError,
-    RoquetError,
-)
+from roquet.model.errors import CallError, ConfigError, ConnectFailed, NotFound, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.tls import Tls
 
@@ -35,14 +26,11 @@ DEFAULT_PORT: Final = 9876
 class Transport(virtual.Transport):
     """A connection to a cluster; its clients are made when they are used first."""
 
-    Channel = Channel
+    Channel = RocketMQChannel
     default_port = DEFAULT_PORT
     driver_type = driver_name = "rocketmq"
-    connection_errors = (
-        *virtual.Transport.connection_errors,
-        ConnectFailed, ConnectionLost, CallTimeout, RemoteProtocolError, OSError,
-    )  # fmt: skip
-    channel_errors = (*virtual.Transport.channel_errors, CallRefused, NotFound)
+    connection_errors = (*virtual.Transport.connection_errors, CallError, OSError)
+    channel_errors = (*virtual.Transport.channel_errors, NotFound)
     implements = virtual.Transport.implements.extend(
         asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"])
     )
@@ -82,16 +70,16 @@ class Transport(virtual.Transport):
 
     def establish_connection(self) -> Any:
         """Connect, and check that a name server answers; raises CallError otherwise."""
-        if _detect_environment() != "default":
+        if detect_environment() != "default":
             raise ConfigError(
                 "gevent and eventlet are not supported: use -P prefork, threads, solo"
             )
         try:
             self.clients.run(self.clients.admin.cluster())
-        except RoquetError as error:
-            if isinstance(error, self.connection_errors + self.channel_errors):
-                raise
-            raise ConnectFailed(str(error)) from error  # no broker yet
+        except CallError:
+            raise
+        except RoquetError as error:  # no broker yet
+            raise ConnectFailed(str(error)) from error
         return super().establish_connection()
 
     def close_connection(self, connection: Any) -> None:
