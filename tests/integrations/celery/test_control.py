@@ -19,13 +19,14 @@ from roquet.net.clock import SYSTEM_CLOCK
 from roquet.testing.cluster import BlockingCluster
 
 ROOT = Path(__file__).resolve().parents[3]
+TASK = "tests.integrations.celery.fleet_tasks"
 TASKS = int(os.environ.get("FLEET_TASKS", "300"))
 KILLS = int(os.environ.get("FLEET_KILLS", "3"))
 
 
 @contextmanager
 def worker(broker: str, folder: Path, name: str, pool: str = "prefork") -> Iterator[Any]:
-    command = [sys.executable, "-m", "celery", "-A", "tests.integrations.celery.fleet_tasks"]
+    command = [sys.executable, "-m", "celery", "-A", TASK]
     options = ["worker", "-P", pool, "-c", "2", "-n", f"{name}@here", "-l", "WARNING"]
     environment = {
         **os.environ, "FLEET_BROKER": broker, "FLEET_DONE": str(folder / "done"),
@@ -63,33 +64,19 @@ def done(folder: Path) -> dict[int, list[tuple[float, float]]]:
     return runs
 
 
-def connected(app: Celery, broker: str) -> Celery:
-    app.conf.broker_url = broker
+def publisher(broker: str) -> Celery:
+    """A program that sends the fleet's tasks."""
+    app = Celery("publisher", broker=broker, backend="rpc://", control=RecallingControl)
+    app.conf.update(task_queue_max_priority=9, broker_connection_retry_on_startup=True)
     return app
 
 
-@pytest.fixture
-def app(url: str) -> Iterator[Celery]:
-    from tests.integrations.celery import fleet_tasks
-
-    app = connected(fleet_tasks.app, url)
-    yield app
-    app.close()
-    app.pool.force_close_all()
-
-
 def test_a_revoked_task_is_recalled_from_the_broker(url: str) -> None:
-    app = Celery(
-        "shop", broker=url, control=RecallingControl, broker_connection_retry_on_startup=True
-    )
-
-    @app.task
-    def bill() -> None: ...
-
+    app = publisher(url)
     with app.connection_for_read() as connection:
         queue = app.amqp.queues["celery"](connection.default_channel)
         queue.declare()
-        revoked, kept = (bill.apply_async(countdown=2) for _ in range(2))
+        revoked, kept = (app.send_task("bill", countdown=2) for _ in range(2))
         app.control.revoke(revoked.id)
         time.sleep(2.5)
         found = [message for _ in range(10) if (message := queue.get()) is not None]
@@ -102,14 +89,17 @@ def test_a_revoked_task_is_recalled_from_the_broker(url: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
 def test_workers_answer_run_tasks_and_stop_in_good_order(
-    url: str, tmp_path: Path, app: Celery, pool: str
+    url: str, tmp_path: Path, pool: str
 ) -> None:
-    from tests.integrations.celery.fleet_tasks import add
+    app = publisher(url)
+
+    def add(one: int, other: int) -> Any:
+        return app.send_task(f"{TASK}.add", (one, other)).get(timeout=30)
 
     with worker(url, tmp_path, "one", pool) as process:
-        assert add.delay(1, 2).get(timeout=30) == 3
+        assert add(1, 2) == 3
         assert app.control.inspect(timeout=5).ping() == {"one@here": {"ok": "pong"}}
-        assert sorted(add.delay(n, n).get(timeout=30) for n in range(20)) == [*range(0, 40, 2)]
+        assert sorted(add(n, n) for n in range(20)) == [*range(0, 40, 2)]
     assert process.returncode == 0
 
 
@@ -120,12 +110,10 @@ def test_a_fleet_that_is_killed_does_each_task_and_none_early(tmp_path: Path) ->
 
     FLEET_TASKS and FLEET_KILLS make it larger.
     """
-    from tests.integrations.celery import fleet_tasks
-
     rng = random.Random(7)
     with BlockingCluster(store=tmp_path / "store") as cluster, ExitStack() as stack:
         broker = f"rocketmq://{cluster.namesrv_addr}"
-        app = connected(fleet_tasks.app, broker)
+        app = publisher(broker)
         fleet = [worker(broker, tmp_path, f"w{n}") for n in range(3)]
         processes = [stack.enter_context(each) for each in fleet]
         for number in range(TASKS):
@@ -133,8 +121,13 @@ def test_a_fleet_that_is_killed_does_each_task_and_none_early(tmp_path: Path) ->
             due = SYSTEM_CLOCK.now_ms() / 1000 + wait
             fails = rng.choice([0, 0, 0, 0, 1, 2])
             options: dict[str, Any] = {"countdown": wait} if wait else {}
-            fleet_tasks.note.apply_async(
-                (number, due, fails), priority=rng.choice([None, 0, 5, 9]), **options
+            priority = rng.choice([None, 0, 5, 9])
+            app.send_task(
+                f"{TASK}.note",
+                (number, due, fails),
+                priority=priority,
+                ignore_result=True,
+                **options,
             )
             if number % (TASKS // KILLS) == TASKS // KILLS // 2:
                 victim = rng.randrange(3)

@@ -370,13 +370,13 @@ class RocketMQChannel(virtual.Channel):
 
     async def _take_one(self, queue: str) -> envelope.Payload:
         """Return a waiting message of a queue without a consumer; Empty when there is none."""
-        deadline_ms = CLOCK.monotonic_ms() + GET_MS
         if (temporary := self.clients.temporary(queue)) is not None:
             if (message := await temporary.next(GET_MS)) is not None:
                 self._arrived(queue, [message])
         else:
             self._is_getting = True
             await self._start(queue)
+        deadline_ms = CLOCK.monotonic_ms() + GET_MS
         try:
             while True:
                 for arrival in list(self._inbox):
