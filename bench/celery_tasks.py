@@ -44,7 +44,7 @@ _times: list[float] = []
 """Of the worker's first task and its last one, and the CPU seconds of it between them."""
 
 
-@app.task
+@app.task(name="nothing")
 def nothing(number: int, count: int) -> None:
     """Do nothing, but note when the first task began and the last one ended."""
     if not _times:
@@ -79,7 +79,17 @@ def redis(folder: Path) -> Iterator[tuple[str, int]]:
     """The URL and process of a Redis."""
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    command = ["redis-server", "--port", str(port), "--bind", HOST, "--save", "", "--dir", folder]
+    command = [
+        "redis-server",
+        "--port",
+        str(port),
+        "--bind",
+        HOST,
+        "--save",
+        "",
+        "--dir",
+        str(folder),
+    ]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
             time.sleep(1)
@@ -90,17 +100,17 @@ def redis(folder: Path) -> Iterator[tuple[str, int]]:
 
 def measured(url: str, server: int, tasks: int, folder: Path) -> Figures:
     """Publish tasks by this process, then let a worker do them."""
-    app.conf.broker_url = url
-    nothing.delay(0, 0)  # connects, and declares the queue
+    publisher = Celery("publisher", broker=url)
+    publisher.conf.task_ignore_result = True
+    publisher.send_task("nothing", (0, 0))  # connects, and declares the queue
     wall, cpu, server_s = time.monotonic(), time.process_time(), cpu_seconds(server)
     for number in range(tasks - 1):
-        nothing.delay(number, tasks)
+        publisher.send_task("nothing", (number, tasks))
     publish_s, publish_cpu = time.monotonic() - wall, time.process_time() - cpu
     server_s, before = cpu_seconds(server) - server_s, cpu_seconds(server)
-    app.pool.force_close_all()
-    app.producer_pool.force_close_all()
-    app.amqp.producer_pool.force_close_all()
-    app.close()
+    publisher.amqp.producer_pool.force_close_all()
+    publisher.pool.force_close_all()
+    publisher.close()
     consume_s, consume_cpu = _consumed(url, folder)
     each = 1e6 / tasks
     return Figures(
@@ -166,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     found = measured(url, server, given.tasks, folder / str(number))
                 rounds[start.__name__].append(found)
     rows = [
-        Row(work, unit, *(_median(rounds.get(side, []), field) for side in ("ours", "redis")))
+        Row(work, unit, _median(rounds["ours"], field), _median(rounds.get("redis", []), field))
         for field, (work, unit) in WORKS.items()
     ]
     show(rows, "redis")

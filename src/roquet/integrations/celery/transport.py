@@ -103,7 +103,7 @@ class Transport(virtual.Transport):
             self._bell.recv(4096)
 
     def _deliver_all(self) -> bool:
-        return sum(channel.deliver() for channel in list(self.channels)) > 0
+        return bool(sum(channel.deliver() for channel in list(self.channels)))
 
     def register_with_event_loop(self, _connection: Any, loop: Any) -> None:
         """Hand out messages whenever the loop hears of them."""
