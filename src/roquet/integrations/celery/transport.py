@@ -5,6 +5,7 @@ Several name servers are several URLs with `;` between them.
 
 import os
 import socket
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from ssl import CERT_NONE
@@ -43,6 +44,8 @@ class Transport(virtual.Transport):
         self._clients: ClusterClients | None = None
         self._bell, self._ringer = socket.socketpair()
         self._ringer.setblocking(False)
+        for end in (self._bell, self._ringer):
+            weakref.finalize(self, end.close)
 
     @property
     def clients(self) -> ClusterClients:
