@@ -21,6 +21,7 @@ LIBRARIES = [path for path in FILES if path not in COMMANDS]
 SMALL = {
     "access_cost": "--ours-only --rounds 1 --seconds 0.1 --out DIRECTORY/access-cost.json",
     "balance": "--queues 40 --members 20 --repeats 1 --out DIRECTORY/balance.json",
+    "celery_tasks": "--ours-only --tasks 20 --rounds 1 --out DIRECTORY/celery-tasks.json",
     "codec": "--repeats 1",
     "connections": "half --connections 20 --sends 10",
     "dashboard": "--topics 20 --groups 10 --brokers 2 --repeats 1 --out DIRECTORY/dashboard.json",

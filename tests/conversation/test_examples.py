@@ -23,6 +23,7 @@ SERVICE = "fastapi_app.py"
 TESTS = "test_billing.py"
 
 SAID = {
+    "celery_app.py": "bob pays 42 EUR after 1 retries",
     "choosing.py": "popped 12",
     "consume.py": "mine now: Bills@broker-a:0",
     "django_app.py": "billing ada 42 EUR",

@@ -1,0 +1,479 @@
+"""Channel: queues, exchanges, acknowledgements and prefetch, as kombu asks for them.
+
+A message to a queue goes to the queue's topic. One to an exchange goes to the exchange's topic,
+which the queues bound to it read, each with its bindings: no producer needs to know them.
+"""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import count
+from queue import Empty
+from typing import Any, Final, NamedTuple
+
+from kombu.transport import virtual
+from kombu.transport.base import to_rabbitmq_queue_arguments
+
+from roquet.client import ConsumeFrom, Message, MessageQueue, Selector
+from roquet.client.popping.pop_batch import PoppedMessage
+from roquet.client.reading.message import InboundMessage, give_up, retry_later, settle
+from roquet.integrations.celery import envelope
+from roquet.integrations.celery.clients import ClusterClients, TaskQueueReader
+from roquet.integrations.celery.topics import exchange_topic, queue_topic
+from roquet.log_records import logger
+from roquet.model.errors import CallRefused, FieldError, RoquetError
+from roquet.net.clock import SYSTEM_CLOCK
+from roquet.rules.consumption.priority import priority_queue
+from roquet.wire.receipt_handle import decode_recall_handle
+
+log = logger(__name__)
+
+HELD_MAX: Final = 2_000
+"""Unacknowledged messages of a channel whose prefetch count is 0 or greater."""
+
+SURPLUS_MS: Final = 1_000
+"""Messages that a full channel has taken go back to the others after this time."""
+
+GET_MS: Final = 200
+"""Time in which `basic_get` finds a message, or None."""
+
+FAR_MS: Final = 60_000
+"""A task that is due later is sent to the broker's timer once more; a worker waits for the rest."""
+
+PRIORITIES_MAX: Final = 32
+"""Queues of a topic with priorities, and so different priorities, at most."""
+
+RECALL: Final = "recall"
+"""Tag of a note that has the handle by which `revoke` cancels a task that waits."""
+
+CLOCK: Final = SYSTEM_CLOCK
+
+
+class UnseenMessage(NamedTuple):
+    """A message that no consumer has seen yet."""
+
+    queue: str
+    payload: envelope.Payload
+    tag: int
+
+
+class QoS(virtual.QoS):
+    """Prefetch of a channel, and the acknowledgements of its messages."""
+
+    channel: "RocketMQChannel"
+
+    def can_consume(self) -> bool:
+        """Whether there is room for one more message."""
+        return len(self._delivered) - len(self._dirty) < self.channel.limit
+
+    def ack(self, delivery_tag: int) -> None:
+        """Acknowledge a message."""
+        super().ack(delivery_tag)
+        self.channel.settle(delivery_tag, settle)
+
+    def reject(self, delivery_tag: int, requeue: bool = False) -> None:
+        """Let a message come again, or make a dead letter of it."""
+        super().ack(delivery_tag)
+        self.channel.settle(delivery_tag, self.channel.requeue if requeue else give_up)
+
+    def restore_unacked(self) -> list[tuple[BaseException, Any]]:
+        """Hand unacknowledged messages back: others get them at once."""
+        self._flush()
+        tags = list(self._delivered)
+        self._delivered.clear()
+        self.channel.hand_back(tags)
+        return []
+
+
+class RocketMQChannel(virtual.Channel):
+    """A channel of the virtual transport."""
+
+    QoS = QoS
+    body_encoding = None
+    supports_fanout = True
+    from_transport_options = (
+        *virtual.Channel.from_transport_options,
+        "visibility_timeout", "requeue_delay", "delay_max", "recall",
+    )  # fmt: skip
+    visibility_timeout = 60
+    """Seconds after which a killed worker's messages go to others."""
+    requeue_delay: float | None = None
+    """Seconds before a requeued message comes again; None: the group's growing pauses."""
+    delay_max = 3 * 86_400 - 60
+    """Seconds that the brokers hold a message at most; a later task is sent on from there."""
+    recall = True
+    """Whether a note for `revoke` is sent with each task that waits for its time."""
+
+    def __init__(self, connection: Any, **named: Any) -> None:
+        super().__init__(connection, **named)
+        self._pid = os.getpid()
+        self._held: dict[int, InboundMessage] = {}
+        """Messages by delivery tag, changed on the loop's thread alone."""
+        self._inbox: deque[UnseenMessage] = deque()
+        self._readers: dict[str, TaskQueueReader] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._renewal: asyncio.Future[Any] | None = None
+        self._callbacks: dict[str, tuple[Callable[[Any], object], bool]] = {}
+        """Of each consumed queue, and whether its messages are acknowledged unseen."""
+        self._is_getting = False
+
+    @property
+    def clients(self) -> ClusterClients:
+        """The clients of the connection."""
+        clients: ClusterClients = self.connection.clients
+        return clients
+
+    @property
+    def limit(self) -> int:
+        """Number of messages that the channel may hold unacknowledged."""
+        return min(self.qos.prefetch_count or HELD_MAX, HELD_MAX)
+
+    # -- declared ----------------------------------------------------------------------------
+
+    def prepare_queue_arguments(self, arguments: Mapping[str, Any], **named: Any) -> Any:
+        """Arguments of a queue, with `max_priority` among them."""
+        return to_rabbitmq_queue_arguments(arguments, **named)
+
+    def _new_queue(self, queue: str, **named: Any) -> None:
+        clients = self.clients
+        if named.get("exclusive") or named.get("auto_delete"):
+            if clients.temporary(queue) is None:
+                clients.run(clients.follow(queue))
+            return
+        highest, kind = (named.get("arguments") or {}).get("x-max-priority"), None
+        if highest is not None:
+            self.connection.levels[queue] = min(int(highest) + 1, PRIORITIES_MAX)
+            kind = "+message.type=PRIORITY"
+        if not clients.has_topic(topic := queue_topic(queue)):
+            clients.run(clients.create_topic(topic, self.connection.levels.get(queue), kind))
+
+    def _has_queue(self, queue: str, **_: Any) -> bool:
+        clients = self.clients
+        return clients.temporary(queue) is not None or clients.has_topic(queue_topic(queue))
+
+    def _queue_bind(self, exchange: str, routing_key: str, _pattern: object, queue: str) -> None:
+        clients = self.clients
+        if clients.temporary(queue) is not None:
+            clients.run(clients.follow(queue, exchange))
+        elif not (exchange == routing_key == queue and self._is_direct(exchange)):
+            clients.run(clients.bind(queue, exchange))
+
+    def _is_direct(self, exchange: str) -> bool:
+        return bool(self.typeof(exchange).type == "direct")
+
+    def queue_delete(
+        self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any
+    ) -> None:
+        """Delete a queue."""
+        if not (if_empty and self._size(queue)):
+            self.clients.run(self.clients.delete(queue, if_unused=if_unused))
+            self.state.queue_bindings_delete(queue)
+
+    def exchange_delete(self, exchange: str, **_: Any) -> None:
+        """Forget an exchange; its topic stays, for the queues of other processes."""
+        self.state.exchanges.pop(exchange, None)
+
+    def _size(self, queue: str) -> int:
+        return self.clients.run(self.clients.size(queue))
+
+    def _purge(self, queue: str) -> int:
+        for number in count():
+            try:
+                self.settle(self._get(queue)["properties"]["delivery_tag"], settle)
+            except Empty:
+                return number
+        raise AssertionError
+
+    # -- sent --------------------------------------------------------------------------------
+
+    def basic_publish(
+        self, message: envelope.Payload, exchange: str, routing_key: str, **_: Any
+    ) -> None:
+        """Send a message to a queue, or to an exchange for the queues that are bound to it.
+
+        An exchange that no queue was ever bound to drops it, as in AMQP.
+        """
+        self._inplace_augment_message(message, exchange, routing_key)
+        clients, topic = self.clients, queue_topic(routing_key)
+        may_be_queue = not exchange or (exchange == routing_key and self._is_direct(exchange))
+        if may_be_queue and clients.has_topic(topic):
+            self._put(routing_key, message)
+        elif clients.has_topic(other := exchange_topic(exchange)):
+            self._send(other, message, topic or None)
+
+    def _put(self, queue: str, message: envelope.Payload, **_: Any) -> None:
+        levels, priority = self.connection.levels.get(queue), message["properties"].get("priority")
+        level = None if levels is None else priority_queue(int(priority or 0), levels)
+        self._send(queue_topic(queue), message, None, level)
+
+    def _send(
+        self, topic: str, payload: envelope.Payload, tag: str | None, level: int | None = None
+    ) -> None:
+        now, due = CLOCK.now_ms(), envelope.due_ms(payload["headers"])
+        at = min(due, now + int(self.delay_max * 1_000))
+        task = str(payload["properties"].get("correlation_id") or "")
+        message = Message(
+            topic,
+            envelope.encode(payload),
+            tag=tag,
+            keys=(task,) if task and task.isprintable() and " " not in task else (),
+            deliver_at=datetime.fromtimestamp(at / 1_000, UTC) if due > now else None,
+        )
+        selector = None if level is None else queue_of_level(level)
+        receipt = self.clients.producer.send(message, selector=selector)
+        if receipt.recall_handle and message.keys and self.recall:
+            with suppress(RoquetError):  # the task itself is stored
+                self.clients.note(receipt.recall_handle.encode(), keys=message.keys, tag=RECALL)
+
+    def recall_task(self, task_id: str) -> bool:
+        """Cancel a task that waits for its time; whether there was one."""
+        handles = self.clients.run(self.clients.notes(task_id, RECALL))
+        recalled = 0
+        for handle in handles:
+            with suppress(CallRefused, FieldError):  # it is due, or was recalled
+                self.clients.producer.recall(decode_recall_handle(handle).topic, handle)
+                recalled += 1
+        return recalled > 0
+
+    # -- received ----------------------------------------------------------------------------
+
+    def basic_consume(
+        self,
+        queue: str,
+        no_ack: bool,
+        callback: Callable[[Any], object],
+        consumer_tag: str,
+        **_: Any,
+    ) -> None:
+        """Consume a queue."""
+        super().basic_consume(queue, no_ack, callback, consumer_tag)
+        self._callbacks[queue] = callback, no_ack
+        self.clients.run(self._start(queue))
+
+    def basic_qos(self, *positional: Any, **named: Any) -> None:
+        """Change the number of unacknowledged messages that there is room for."""
+        super().basic_qos(*positional, **named)
+        self.clients.thread.loop.call_soon_threadsafe(self._resume)
+
+    def basic_cancel(self, consumer_tag: str) -> None:
+        """Stop a consumer; messages that it has not seen go to others."""
+        queue = self._tag_to_queue.get(consumer_tag, "")
+        super().basic_cancel(consumer_tag)
+        if self._pid == os.getpid() and queue not in self._active_queues:
+            self._callbacks.pop(queue, None)
+            self.clients.run(self._stop(queue))
+
+    async def _start(self, queue: str) -> None:
+        if (temporary := self.clients.temporary(queue)) is not None:
+            if queue not in self._tasks:
+                reading = self._read(queue, temporary)
+                self._tasks[queue] = asyncio.get_running_loop().create_task(reading)
+            return
+        if "" not in self._tasks:
+            self._tasks[""] = asyncio.get_running_loop().create_task(self._tend())
+        if (reader := self._readers.get(queue)) is None:
+            config = self.clients.consumer_config(
+                consume_from=ConsumeFrom.FIRST, invisible_ms=int(self.visibility_timeout * 1_000)
+            )
+            group = queue_topic(queue)
+            reader = TaskQueueReader(
+                self.clients.addresses, group=group, topic=group, config=config
+            )
+            reader.read_into(self._room, lambda messages: self._arrived(queue, messages))
+            for exchange in {binding.exchange for binding in self.state.queue_bindings(queue)}:
+                if await self.clients.look_up(exchange_topic(exchange)):
+                    reader.subscribe(exchange_topic(exchange))
+            await reader.start()
+            self._readers[queue] = reader
+        reader.resume()
+
+    async def _stop(self, queue: str) -> None:
+        if (task := self._tasks.pop(queue, None)) is not None:
+            task.cancel()
+        if (reader := self._readers.get(queue)) is not None:
+            reader.pause()
+            await self._return(queue)
+
+    async def _read(self, queue: str, reader: Any) -> None:
+        async for message in reader:
+            self._arrived(queue, [message])
+
+    def _room(self) -> int:
+        return 1 if self._is_getting else self.limit - len(self._held)
+
+    def _arrived(self, queue: str, messages: Iterable[InboundMessage]) -> None:
+        """Keep messages for the consumer's thread; called on the loop's thread."""
+        for message in messages:
+            try:
+                payload = envelope.decode(message.body)
+                is_expired = envelope.is_expired(payload, message.born_ms, CLOCK.now_ms())
+            except (ValueError, TypeError, RoquetError) as error:
+                log.warning("a message of queue %s is a dead letter: %s", queue, error)
+                give_up(message)
+                continue
+            properties = payload["properties"]
+            if is_expired or not self._is_for(queue, properties["delivery_info"]):
+                settle(message)
+                continue
+            tag = properties["delivery_tag"] = next(self._delivery_tags)
+            properties["delivery_info"]["redelivered"] = message.tries > 0
+            self._held[tag] = message
+            self._inbox.append(UnseenMessage(queue, payload, tag))
+        self.connection.ring()
+
+    def _is_for(self, queue: str, info: Mapping[str, str]) -> bool:
+        exchange, key = info["exchange"], info["routing_key"]
+        if queue == key and (not exchange or exchange == key):
+            return True
+        with suppress(KeyError):
+            return queue in self.typeof(exchange).lookup(
+                self.get_table(exchange), exchange, key, None
+            )
+        return False
+
+    def deliver(self) -> bool:
+        """Hand what has arrived to the consumers as far as there is room; whether there was any."""
+        seen = len(self._inbox)
+        while self._inbox and self.qos.can_consume():
+            with suppress(IndexError):  # it went back to others
+                self._hand_on(self._inbox.popleft())
+        return len(self._inbox) < seen
+
+    def _hand_on(self, arrival: UnseenMessage) -> None:
+        queue, payload, tag = arrival
+        if queue not in self._callbacks:
+            self.hand_back([tag])
+        elif envelope.due_ms(payload["headers"]) > CLOCK.now_ms() + FAR_MS:
+            self._put(queue, payload)
+            self.settle(tag, settle)
+        else:
+            callback, no_ack = self._callbacks[queue]
+            message = self.message_to_python(payload)
+            if no_ack:
+                self.settle(tag, settle)
+            else:
+                self.qos.append(message, tag)
+            callback(message)
+
+    def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
+        """Return a message, or None when there is none within a moment."""
+        message = super().basic_get(queue, no_ack)
+        if no_ack and message is not None:
+            self.settle(message.delivery_tag, settle)
+        return message
+
+    def _get(self, queue: str) -> envelope.Payload:
+        return self.clients.run(self._take_one(queue))
+
+    async def _take_one(self, queue: str) -> envelope.Payload:
+        """Return a waiting message of a queue without a consumer; Empty when there is none."""
+        if (temporary := self.clients.temporary(queue)) is not None:
+            if (message := await temporary.next(GET_MS)) is not None:
+                self._arrived(queue, [message])
+        else:
+            self._is_getting = True
+            await self._start(queue)
+        deadline_ms = CLOCK.monotonic_ms() + GET_MS
+        try:
+            while True:
+                for arrival in list(self._inbox):
+                    if arrival.queue == queue:
+                        self._inbox.remove(arrival)
+                        return arrival.payload
+                if CLOCK.monotonic_ms() >= deadline_ms:
+                    raise Empty
+                await CLOCK.sleep(1)
+        finally:
+            self._is_getting = False
+            if queue in self._readers and queue not in self._active_queues:
+                self._readers[queue].pause()
+
+    # -- settled -----------------------------------------------------------------------------
+
+    def requeue(self, message: InboundMessage) -> None:
+        """Let a message come again after the pause of the settings."""
+        retry_later(message, None if self.requeue_delay is None else int(self.requeue_delay * 1000))
+
+    def settle(self, tag: int, how: Callable[[InboundMessage], None]) -> None:
+        """Settle a message, from any thread."""
+        if self._pid == os.getpid() and not self.closed:
+            self.clients.thread.loop.call_soon_threadsafe(self._settle, tag, how)
+
+    def _settle(self, tag: int, how: Callable[[InboundMessage], None]) -> None:
+        if self._renewal is not None and not self._renewal.done():  # its receipt changes now
+            self._renewal.add_done_callback(lambda _: self._settle(tag, how))
+        elif (message := self._held.pop(tag, None)) is not None:
+            how(message)
+            self._resume()
+
+    def _resume(self) -> None:
+        for queue, reader in self._readers.items():
+            if queue in self._active_queues:
+                reader.resume()
+        if self._inbox:
+            self.connection.ring()
+
+    # -- held --------------------------------------------------------------------------------
+
+    def hand_back(self, tags: Iterable[int]) -> None:
+        """Give messages to other members at once, without counting a try."""
+        if self._pid == os.getpid():
+            self.clients.run(self._hand_back(list(tags)))
+
+    async def _hand_back(self, tags: Sequence[int]) -> None:
+        messages = [m for tag in tags if (m := self._held.pop(tag, None)) is not None]
+        popped = [m for m in messages if isinstance(m, PoppedMessage)]
+        for message in messages:
+            if not isinstance(message, PoppedMessage):
+                retry_later(message, 1)
+        await asyncio.gather(*(m.suspend(1) for m in popped), return_exceptions=True)
+
+    async def _return(self, queue: str | None) -> None:
+        """Hand back what waits for a consumer; of one queue, or of all."""
+        tags = []
+        for arrival in [each for each in list(self._inbox) if queue in (None, each.queue)]:
+            with suppress(ValueError, IndexError):  # a consumer takes it now
+                self._inbox.remove(arrival)
+                tags.append(arrival.tag)
+        await self._hand_back(tags)
+
+    async def _tend(self) -> None:
+        """Keep messages while their tasks run, and hand back those that there is no room for."""
+        invisible_ms = int(self.visibility_timeout * 1_000)
+        turn_ms = min(SURPLUS_MS, invisible_ms // 4)
+        for turn in count(1):
+            await CLOCK.sleep(turn_ms)
+            if not self.qos.can_consume() or not self._active_queues:
+                await self._return(None)
+            if turn % (invisible_ms // 4 // turn_ms) == 0:
+                held = [m for m in self._held.values() if isinstance(m, PoppedMessage)]
+                extensions = (message.extend(invisible_ms) for message in held)
+                self._renewal = asyncio.gather(*extensions, return_exceptions=True)
+                await self._renewal
+
+    def close(self) -> None:
+        """Hand back all unacknowledged messages, and leave the groups."""
+        clients = None if self.closed or self._pid != os.getpid() else self.clients
+        super().close()
+        if clients is not None:
+            clients.run(self._close())
+
+    async def _close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await self._hand_back(list(self._held))
+        for reader in self._readers.values():
+            await reader.close()
+
+
+def queue_of_level(level: int) -> Selector:
+    """Choose the queue of a priority, on any broker."""
+
+    def select(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+        fitting = [queue for queue in queues if queue.queue_id == level] or queues
+        return fitting[hash(message.body) % len(fitting)]
+
+    return select
