@@ -1,0 +1,1 @@
+"""Adapters that let programs of other frameworks use Roquet's client."""
