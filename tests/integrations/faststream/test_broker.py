@@ -9,33 +9,32 @@ from faststream.exceptions import SetupError
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 from faststream.specification.asyncapi import AsyncAPI
 
-from roquet.client import ConsumerConfig, Producer, ProducerConfig
+from roquet.client import ConsumerConfig, Producer, ProducerConfig, UsageError
 from roquet.integrations.faststream import RocketBroker
+from roquet.integrations.faststream.subscriber import secured
 
 MakeBroker = Callable[..., RocketBroker]
 
 
 def test_access_keys_and_tls_are_those_of_producers_and_consumers() -> None:
-    security = SASLPlaintext("key", "secret", use_ssl=True)
-    broker = RocketBroker("127.0.0.1:1", security=security)
-    consumer = broker.config.consumer
-    assert (consumer.access_key, consumer.secret_key, consumer.tls) == ("key", "secret", True)
+    settings = secured(ConsumerConfig(), SASLPlaintext("key", "secret", use_ssl=True))
+    assert (settings.access_key, settings.secret_key, settings.tls) == ("key", "secret", True)
 
 
 def test_security_keeps_the_files_of_the_settings() -> None:
-    tls = Path("ca.pem")
-    broker = RocketBroker(
-        "127.0.0.1:1",
-        security=BaseSecurity(use_ssl=True),
-        producer=ProducerConfig(tls=tls),
-        consumer=ConsumerConfig(tls=tls),
-    )
-    assert broker.config.consumer.tls == tls
+    settings = ProducerConfig(tls=Path("ca.pem"))
+    assert secured(settings, BaseSecurity(use_ssl=True)).tls == Path("ca.pem")
+    assert secured(settings, None) is settings
 
 
 def test_a_kind_of_security_that_rocketmq_has_not_is_refused() -> None:
     with pytest.raises(SetupError, match="access key"):
         RocketBroker("127.0.0.1:1", security=SASLScram256("name", "password"))
+
+
+def test_numbers_that_would_handle_nothing_are_refused() -> None:
+    with pytest.raises(UsageError, match="max_workers"):
+        RocketBroker("127.0.0.1:1").subscriber("Orders", group="billing", max_workers=0)
 
 
 async def test_a_ping_is_answered_from_the_start_to_the_stop(make_broker: MakeBroker) -> None:

@@ -4,9 +4,8 @@ import logging
 import os
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, Unpack, cast
 
-import msgspec
 from fast_depends import Provider, dependency_provider
 from fast_depends.dependencies import Dependant
 from fast_depends.library.serializer import SerializerProto
@@ -26,11 +25,12 @@ from faststream._internal.types import BrokerMiddleware, CustomCallable, IdGener
 from faststream.exceptions import SetupError
 from faststream.message import gen_cor_id
 from faststream.response.publish_type import PublishType
-from faststream.security import BaseSecurity, SASLPlaintext
+from faststream.security import BaseSecurity
 from faststream.specification.schema import BrokerSpec, Tag, TagDict
 
 from roquet.client import ConsumerConfig, Producer, ProducerConfig, SendReceipt
-from roquet.client.config import ClientConfig, resolve_name_servers
+from roquet.client.arguments import check_number
+from roquet.client.config import resolve_name_servers
 from roquet.integrations.faststream.messages import (
     PublishOptions,
     RocketMessage,
@@ -43,10 +43,9 @@ from roquet.integrations.faststream.subscriber import (
     RocketSubscriber,
     RocketSubscriberConfig,
     RocketSubscriberSpecification,
+    secured,
 )
 from roquet.model.subscription import ALL
-
-C = TypeVar("C", bound=ClientConfig)
 
 
 class RocketRegistrator(Registrator[Any, RocketBrokerConfig]):
@@ -90,7 +89,8 @@ class RocketRegistrator(Registrator[Any, RocketBrokerConfig]):
         )
         settings = RocketSubscriberConfig(
             topics=topics, group=group, tags=tags, sql=sql, batch_wait_ms=batch_wait_ms,
-            batch_size=batch_size if batch else None, workers=max_workers, is_pop=pop,
+            batch_size=check_number(batch_size, "batch_size", 1) if batch else None,
+            workers=check_number(max_workers, "max_workers", 1), is_pop=pop,
             consumer=config, no_reply=no_reply, _ack_policy=ack_policy,
             _outer_config=outer,
         )  # fmt: skip
@@ -198,10 +198,11 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Producer, RocketBrokerC
         context: ContextRepo | None = None,
     ) -> None:
         self._addresses = resolve_name_servers(namesrv, os.environ)
-        self._client_config = _secured(producer or ProducerConfig(), security)
+        self._client_config = secured(producer or ProducerConfig(), security)
         config = RocketBrokerConfig(
             namesrv=self._addresses,
-            consumer=_secured(consumer or ConsumerConfig(), security),
+            consumer=consumer or ConsumerConfig(),
+            security=security,
             producer=RocketProducer(parser, decoder, codec),
             broker_middlewares=middlewares,
             broker_dependencies=dependencies,
@@ -246,7 +247,7 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Producer, RocketBrokerC
     async def start(self) -> None:
         """Connect, and start all subscribers; SetupError where a group has two subscriptions."""
         chosen: dict[str | None, str] = {}
-        for each in self.rocket_subscribers:
+        for each in (one for one in self.rocket_subscribers if one.settings.group is not None):
             wanted = f"{sorted(each.settings.full_topics)} {each.settings.summary}"
             if (other := chosen.setdefault(each.settings.group, wanted)) != wanted:
                 raise SetupError(
@@ -326,19 +327,3 @@ class MessageLogger(DefaultLoggerStorage):
         )
         self._logger_ref.add(logger)
         return logger
-
-
-def _secured(config: C, security: BaseSecurity | None) -> C:
-    """The settings with FastStream's security; SetupError for a kind that RocketMQ has not."""
-    if security is None:
-        return config
-    if security.ssl_context is not None or type(security) not in (BaseSecurity, SASLPlaintext):
-        raise SetupError(
-            "security is SASLPlaintext(access key, secret key) or BaseSecurity(use_ssl=True);"
-            " files of certificates go into ProducerConfig(tls=…) and ConsumerConfig(tls=…)"
-        )
-    tls = config.tls or security.use_ssl or None
-    if not isinstance(security, SASLPlaintext):
-        return msgspec.structs.replace(config, tls=tls)
-    keys = {"access_key": security.username, "secret_key": security.password}
-    return msgspec.structs.replace(config, tls=tls, **keys)

@@ -4,8 +4,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
+import msgspec
 from faststream import AckPolicy
 from faststream._internal import configs
 from faststream._internal.constants import EMPTY
@@ -15,10 +16,11 @@ from faststream._internal.endpoint.subscriber.call_item import CallsCollection
 from faststream._internal.endpoint.utils import process_msg
 from faststream.exceptions import SetupError
 from faststream.message import StreamMessage
+from faststream.security import BaseSecurity, SASLPlaintext
 from faststream.specification import schema
 from faststream.specification.asyncapi.utils import resolve_payloads
 
-from roquet.client import ConsumerConfig, PopConsumer, PushConsumer, ReceivedMessage
+from roquet.client import ClientConfig, ConsumerConfig, PopConsumer, PushConsumer, ReceivedMessage
 from roquet.integrations.faststream.messages import (
     NATIVE_REPLY,
     RocketMessage,
@@ -32,6 +34,23 @@ from roquet.rules import sql92
 from roquet.rules.tag_filter import parse_tags
 
 AnyConsumer: TypeAlias = PushConsumer | PopConsumer
+C = TypeVar("C", bound=ClientConfig)
+
+
+def secured(config: C, security: BaseSecurity | None) -> C:
+    """The settings with FastStream's security; SetupError for a kind that RocketMQ has not."""
+    if security is None:
+        return config
+    if security.ssl_context is not None or type(security) not in (BaseSecurity, SASLPlaintext):
+        raise SetupError(
+            "security is SASLPlaintext(access key, secret key) or BaseSecurity(use_ssl=True);"
+            " files of certificates go into ProducerConfig(tls=…) and ConsumerConfig(tls=…)"
+        )
+    tls = config.tls or security.use_ssl or None
+    if not isinstance(security, SASLPlaintext):
+        return msgspec.structs.replace(config, tls=tls)
+    keys = {"access_key": security.username, "secret_key": security.password}
+    return msgspec.structs.replace(config, tls=tls, **keys)
 
 
 @dataclass(kw_only=True)
@@ -40,6 +59,7 @@ class RocketBrokerConfig(configs.BrokerConfig):
 
     namesrv: str | Sequence[str] | None = None
     consumer: ConsumerConfig = field(default_factory=ConsumerConfig)
+    security: BaseSecurity | None = None
     producer: RocketProducer = field(default_factory=RocketProducer)
     is_in_memory: bool = False
     """Whether a test broker delivers messages, so that subscribers open no consumer."""
@@ -139,7 +159,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         kind = PopConsumer if settings.is_pop else PushConsumer
         return kind(
             outer.namesrv, group=settings.group, topic=topics, tags=settings.tags,
-            sql=settings.sql, config=settings.consumer or outer.consumer,
+            sql=settings.sql, config=secured(settings.consumer or outer.consumer, outer.security),
         )  # fmt: skip
 
     async def start(self) -> None:
@@ -147,15 +167,14 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         if self.consumer is not None:
             return
         await super().start()
+        if not self._outer_config.is_in_memory:
+            consumer = self._create_consumer()
+            await consumer.start()
+            self.consumer = consumer
+            for number in range(self.settings.workers if self.calls else 0):
+                name = f"handler {number} of {self.settings.group}"
+                self._workers.add(asyncio.create_task(self._work(consumer), name=name))
         self._post_start()
-        if self._outer_config.is_in_memory:
-            return
-        consumer = self._create_consumer()
-        await consumer.start()
-        self.consumer = consumer
-        for number in range(self.settings.workers if self.calls else 0):
-            name = f"handler {number} of {self.settings.group}"
-            self._workers.add(asyncio.create_task(self._work(consumer), name=name))
 
     async def stop(self) -> None:
         """Let handlers end within the graceful timeout, and leave the group.
@@ -168,7 +187,8 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         self._workers.clear()
         for worker in workers:
             worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+        if workers:
+            await asyncio.wait(workers, timeout=self._outer_config.graceful_timeout)
         if consumer is not None:
             await consumer.close()
 
@@ -215,8 +235,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         context = self._outer_config.context
         middlewares = (each(raw, context=context) for each in self._broker_middlewares)
         message = await process_msg(raw, middlewares=middlewares, parser=parser, decoder=decoder)
-        assert isinstance(message, RocketMessage), "parsers return what they are given, changed"
-        return message
+        return cast("RocketMessage", message)
 
     def get_log_context(self, message: StreamMessage[Any] | None) -> dict[str, str]:
         """The topics, and the message's id."""
