@@ -9,8 +9,8 @@ from faststream.exceptions import SetupError
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 from faststream.specification.asyncapi import AsyncAPI
 
-from roquet.client import ConsumerConfig, Producer, ProducerConfig, UsageError
-from roquet.integrations.faststream import RocketBroker
+from roquet.client import ConfigError, ConsumerConfig, Producer, ProducerConfig, UsageError
+from roquet.integrations.faststream import RocketBroker, TestRocketBroker
 from roquet.integrations.faststream.subscriber import secured
 
 MakeBroker = Callable[..., RocketBroker]
@@ -25,6 +25,17 @@ def test_security_keeps_the_files_of_the_settings() -> None:
     settings = ProducerConfig(tls=Path("ca.pem"))
     assert secured(settings, BaseSecurity(use_ssl=True)).tls == Path("ca.pem")
     assert secured(settings, None) is settings
+
+
+async def test_a_broker_without_an_address_fails_when_it_connects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    broker = RocketBroker()
+    async with TestRocketBroker(broker) as tested:
+        assert (await tested.publish("x", "orders")).ok
+    with pytest.raises(ConfigError, match="no name server given"):
+        await broker.connect()
 
 
 def test_a_kind_of_security_that_rocketmq_has_not_is_refused() -> None:

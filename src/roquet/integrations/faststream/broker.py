@@ -30,7 +30,7 @@ from faststream.specification.schema import BrokerSpec, Tag, TagDict
 
 from roquet.client import ConsumerConfig, Producer, ProducerConfig, SendReceipt
 from roquet.client.arguments import check_number
-from roquet.client.config import resolve_name_servers
+from roquet.client.config import NAMESRV_VARIABLE, resolve_name_servers
 from roquet.integrations.faststream.messages import (
     PublishOptions,
     RocketMessage,
@@ -197,10 +197,12 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Producer, RocketBrokerC
         provider: Provider | None = None,
         context: ContextRepo | None = None,
     ) -> None:
-        self._addresses = resolve_name_servers(namesrv, os.environ)
+        # Modules make brokers when they are imported: without an address the connection fails.
+        is_known = namesrv is not None or os.environ.get(NAMESRV_VARIABLE)
+        addresses = resolve_name_servers(namesrv, os.environ) if is_known else ("",)
         self._client_config = secured(producer or ProducerConfig(), security)
         config = RocketBrokerConfig(
-            namesrv=self._addresses,
+            namesrv=namesrv,
             consumer=consumer or ConsumerConfig(),
             security=security,
             producer=RocketProducer(parser, decoder, codec),
@@ -221,7 +223,7 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Producer, RocketBrokerC
             id_generator=id_generator,
             extra_context={"broker": self},
         )
-        urls = [f"rocketmq://{address}" for address in self._addresses]
+        urls = [f"rocketmq://{address}" for address in addresses]
         specification = BrokerSpec(
             [specification_url] if specification_url else urls,
             protocol,
@@ -233,10 +235,10 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Producer, RocketBrokerC
         super().__init__(config=config, specification=specification, routers=routers)
 
     async def _connect(self) -> Producer:
-        client, config = Producer(self._addresses, config=self._client_config), self.config
+        config = self.config.broker_config
+        client = Producer(config.namesrv, config=self._client_config)
         await client.start()
-        producer = config.broker_config.producer
-        producer.serializer, producer.client = config.fd_config._serializer, client
+        config.producer.serializer, config.producer.client = config.fd_config._serializer, client
         return client
 
     @property

@@ -119,7 +119,8 @@ class RocketSubscriberSpecification(SubscriberSpecification[Any, Any]):
         """The channels; FastStream knows bindings of its own brokers alone."""
         topics, payload = self.channel_labels, resolve_payloads(self.get_payloads())
         keys = [self._channel_key(topic, split=len(topics) > 1) for topic in topics]
-        about = "\n\n".join(filter(None, [self.description, self.subscriber.summary]))
+        summary = self.subscriber.summary if self.subscriber.group else None
+        about = "\n\n".join(filter(None, [self.description, summary])) or None
         messages = [schema.Message(payload, f"{key}:Message") for key in keys]
         operations = [schema.Operation(message, None) for message in messages]
         return {
