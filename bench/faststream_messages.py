@@ -18,6 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,27 +113,24 @@ def redis_side(program: str) -> Iterator[Side]:
     """A Redis server without files, and FastStream's RedisBroker."""
     from faststream.redis import RedisBroker, StreamSub
 
+    redis = import_module("redis")
     port = free_port()
+
+    def subscribe(broker: Any, topic: str, workers: int) -> Callable[[Handler], object]:
+        # A group that FastStream makes begins with messages that are published later.
+        redis.Redis(port=port).xgroup_create(topic, "bench", "0", mkstream=True)
+        stream = StreamSub(
+            topic, group="bench", consumer="one", max_records=READ_AT_ONCE, polling_interval=10
+        )
+        made: Callable[[Handler], object] = broker.subscriber(stream=stream, max_workers=workers)
+        return made
+
     command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
             time.sleep(1)
-            yield Side(
-                [server.pid],
-                lambda: RedisBroker(f"redis://127.0.0.1:{port}", logger=None),
-                lambda broker, topic, workers: broker.subscriber(
-                    stream=StreamSub(
-                        topic,
-                        group="bench",
-                        consumer="one",
-                        last_id="0",
-                        max_records=READ_AT_ONCE,
-                        polling_interval=10,
-                    ),
-                    max_workers=workers,
-                ),
-                "stream",
-            )
+            url = f"redis://127.0.0.1:{port}"
+            yield Side([server.pid], lambda: RedisBroker(url, logger=None), subscribe, "stream")
         finally:
             server.terminate()
 
