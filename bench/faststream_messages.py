@@ -72,14 +72,16 @@ async def measure(side: Side, topic: str, messages: int, tasks: int) -> Figures:
 
     side.subscribe(broker, topic, tasks)(handle)
 
-    async def send(share: int) -> None:
-        for _ in range(share):
+    left = iter(range(messages))
+
+    async def send() -> None:
+        for _ in left:
             await broker.publish(BODY, **{side.target: topic})
 
     async with broker:
         server_s, app_s = sum(map(cpu_seconds, side.pids)), time.process_time()
         began = time.perf_counter()
-        await asyncio.gather(*[send(messages // tasks) for _ in range(tasks)])
+        await asyncio.gather(*[send() for _ in range(tasks)])
         sent = time.perf_counter()
         await broker.start()
         await done.wait()
