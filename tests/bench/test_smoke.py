@@ -25,6 +25,7 @@ SMALL = {
     "codec": "--repeats 1",
     "connections": "half --connections 20 --sends 10",
     "dashboard": "--topics 20 --groups 10 --brokers 2 --repeats 1 --out DIRECTORY/dashboard.json",
+    "faststream_messages": "--messages 64 --tasks 4 --rounds 1 --out DIRECTORY/faststream.json",
     "fill": "DIRECTORY --messages 20",
     "filter_scan": "--messages 100 --rounds 1 --directory DIRECTORY"
     " --out DIRECTORY/filter_scan.json",

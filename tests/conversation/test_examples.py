@@ -30,6 +30,7 @@ SAID = {
     "logs.py": '"message": "done"',
     "opentelemetry_spans.py": "    process Orders",
     "pin_to_machine.py": "stored report.pdf",
+    "faststream_app.py": "mailed ada 119 EUR",
     "idempotent.py": "in all 600",
     "pull.py": "100 entries",
     "retries.py": "charged 13 after 2 retries",
