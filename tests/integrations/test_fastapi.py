@@ -146,15 +146,15 @@ async def stop_servers(running: Cluster) -> None:
 
 async def test_an_ended_consumer_is_a_reason_and_no_crash(caplog: pytest.LogCaptureFixture) -> None:
     async with cluster() as running:
-        mq, started = RocketMQ(running.namesrv_addr), list[PopConsumer]()
+        mq = RocketMQ(running.namesrv_addr)
+
+        async def bill(_message: PoppedMessage) -> None: ...
 
         class Failing(PopConsumer):
             async def run(self, handler: object) -> None:
                 raise UsageError("a task was cancelled")
 
-        mq.consume(
-            lambda: Failing(running.namesrv_addr, group="billing", topic="orders"), started.append
-        )
+        mq.consume(lambda: Failing(running.namesrv_addr, group="billing", topic="orders"), bill)
         async with serving(application(mq), mq) as client:
             await asyncio.sleep(1)
             reason = "the consumer of group billing has ended: a task was cancelled"

@@ -32,6 +32,7 @@ from roquet.client import (
 )
 from roquet.client.consumer import Consumer
 from roquet.log_records import logger
+from roquet.model.subscription import ALL
 
 log = logger(__name__)
 
@@ -67,21 +68,19 @@ class RocketMQ:
         topic: str | Sequence[str],
         *,
         group: str,
+        tags: str = ALL,
+        sql: str | None = None,
         config: ConsumerConfig | None = None,
-        **subscription: Any,
     ) -> Callable[[H], H]:
-        """Call the decorated function with every message, as `PushConsumer.run` does.
+        """Call the decorated function with every message, as `PushConsumer.run` does."""
 
-        `tags` or `sql` choose messages.
-        """
+        def make() -> PushConsumer:
+            return PushConsumer(
+                self._namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config
+            )
 
         def register(function: H) -> H:
-            self.consume(
-                lambda: PushConsumer(
-                    self._namesrv, group=group, topic=topic, config=config, **subscription
-                ),
-                function,
-            )
+            self.consume(make, function)
             return function
 
         return register

@@ -6,12 +6,14 @@ opentelemetry-instrument python app.py
 from collections.abc import Collection
 from typing import Any
 
-from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
+from opentelemetry.instrumentation.instrumentor import (
+    BaseInstrumentor,  # type: ignore[attr-defined]  # the module has no types at all
+)
 
 from roquet.client.connection.session import Session
 
 
-class RocketMQInstrumentor(BaseInstrumentor):  # type: ignore[misc]  # where it is not installed
+class RocketMQInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     """Makes spans of all clients that are made later and whose settings do not say `tracing`."""
 
     def instrumentation_dependencies(self) -> Collection[str]:

@@ -13,9 +13,10 @@ comes again when that worker has died. Tasks may therefore run more than once.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
+from math import isnan
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
@@ -51,7 +52,7 @@ R = TypeVar("R")
 RENEWALS: Final = 3
 """Renewals within one invisible time: two may fail before another worker gets the task."""
 
-DRAIN_MAX: Final = 100_000
+BUFFERED_MAX: Final = 100_000
 """More messages than a client buffers."""
 
 RELEASE_MS: Final = 1
@@ -64,10 +65,9 @@ _WORKER: Final = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
 class RocketMQBroker(AsyncBroker):
     """Sends tasks to a topic, and hands them to the workers of a group.
 
-    Several topics may be given: workers read all of them, and tasks go to the first one unless
-    their label `topic` names another. Further labels of a task: `delay`, in seconds; `priority`,
-    from 0, the lowest, on topics of type PRIORITY. Brokers know no priority of delayed tasks, so
-    it does not count for them.
+    Workers read all given topics; tasks go to the first one, or to that of their label `topic`.
+    Further labels: `delay`, in seconds; `priority`, from 0, the lowest, on topics of type PRIORITY
+    and for tasks without a delay.
     """
 
     def __init__(
@@ -119,52 +119,45 @@ class RocketMQBroker(AsyncBroker):
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
         """Hand out tasks; each is held for its worker until it is acknowledged."""
-        consumer = PopConsumer(
-            self._namesrv, group=self._group, topic=self._topics, config=self._consumer_config
-        )
+        config = self._consumer_config
+        consumer = PopConsumer(self._namesrv, group=self._group, topic=self._topics, config=config)
         await consumer.start()
-        reader = _TaskReader(consumer, self._consumer_config)
+        reader = _TaskReader(consumer, config)
         self._readers.append(reader)
         try:
             while (task := await reader.next()) is not None:
                 yield task
                 del task  # held by the receiver alone, while it may still be
         finally:
-            reader.stop()
+            await reader.stop()
 
 
 def message_of(task: BrokerMessage, topic: str) -> Message:
     """The message of a task, by its labels; UsageError for labels that cannot be understood."""
-    delay = _delay(task.labels.get("delay"))
-    tag = task.task_name if is_single_tag(task.task_name) else None
-    priority = None if delay else _priority(task.labels.get("priority"))
+    labels = task.labels
+    seconds, priority = _number(labels, "delay"), _number(labels, "priority")
+    try:
+        delay = timedelta(seconds=seconds) if seconds is not None and seconds > 0 else None
+    except OverflowError:
+        raise UsageError(f"label delay: {seconds} seconds are more than any broker takes") from None
     return Message(
-        str(task.labels.get("topic") or topic),
+        str(labels.get("topic") or topic),
         task.message,
-        tag=tag,
+        tag=task.task_name if is_single_tag(task.task_name) else None,
         keys=task.task_id,
         delay=delay,
-        priority=priority,
+        priority=None if delay or priority is None else int(min(max(priority, 0), PRIORITY_MAX)),
     )
 
 
-def _delay(label: Any) -> timedelta | None:
-    if label is None:
-        return None
+def _number(labels: Mapping[str, Any], name: str) -> float | None:
     try:
-        delay = timedelta(seconds=float(label))
-    except (TypeError, ValueError, OverflowError):
-        raise UsageError(f"label delay: a number of seconds, not {label!r:.80}") from None
-    return delay if delay > timedelta(0) else None
-
-
-def _priority(label: Any) -> int | None:
-    if label is None:
-        return None
-    try:
-        return min(max(int(label), 0), PRIORITY_MAX)
-    except (TypeError, ValueError, OverflowError):
-        raise UsageError(f"label priority: a whole number, not {label!r:.80}") from None
+        number = None if (label := labels.get(name)) is None else float(label)
+    except (TypeError, ValueError):
+        raise UsageError(f"label {name}: a number, not {label!r:.80}") from None
+    if number is not None and isnan(number):
+        raise UsageError(f"label {name}: a number, not {number}")
+    return number
 
 
 class _HeldTask:
@@ -189,24 +182,20 @@ class _HeldTask:
     async def renew(self, invisible_ms: int, due_ms: int) -> None:
         """Keep the task for a further invisible time."""
         async with self._lock:
-            if self.is_over:
-                return
             try:
-                await self._message.extend(invisible_ms)
-                self.due_ms = due_ms
+                if not self.is_over:
+                    await self._message.extend(invisible_ms)
+                    self.due_ms = due_ms
             except RoquetError as error:
                 self.is_over = not self._message.is_held
-                log.warning(
-                    "%r could not be renewed%s: %s", self._message,
-                    ", another worker gets it, too" if self.is_over else "", error,
-                )  # fmt: skip
+                log.warning("%r could not be renewed: %s", self._message, error)
 
     async def release(self) -> None:
-        """Give the task to another worker at once."""
+        """Give the task to another worker at once, or when its invisible time has passed."""
         async with self._lock:
             if not self.is_over:
                 self.is_over = True
-                with suppress(RoquetError):  # it comes when its invisible time has passed
+                with suppress(RoquetError):
                     await self._message.suspend(RELEASE_MS)
 
 
@@ -227,9 +216,8 @@ class _TaskReader:
         self._waiting: deque[_HeldTask] = deque()
         """Tasks taken out of the client's buffer, where nobody renews them."""
         self._draining = asyncio.Lock()
-        self._is_asked = False
-        """Whether the receiver waits for a task."""
-        self._is_stopped = False
+        self._is_asked = self._is_stopped = False
+        """Whether the receiver waits for a task, and whether it takes no more."""
         step = every(max(self._renew_ms // RENEWALS, 1), self._renew, self._clock)
         self._renewing = asyncio.create_task(step, name="renewals of tasks")
 
@@ -272,7 +260,7 @@ class _TaskReader:
         async with self._draining:
             if not self._is_asked and not self._is_stopped:
                 self._consumer.pause()  # until the receiver has room: others take what comes
-                for message in await self._consumer.fetch(DRAIN_MAX, timeout_ms=0):
+                for message in await self._consumer.fetch(BUFFERED_MAX, timeout_ms=0):
                     if (task := await self._hold(message, 0)) is not None:
                         self._waiting.append(task)
         now_ms = self._clock.monotonic_ms()
@@ -280,14 +268,16 @@ class _TaskReader:
         renewals = (task.renew(self._invisible_ms, now_ms + self._renew_ms) for task in due)
         await asyncio.gather(*renewals)
 
-    def stop(self) -> None:
-        """Take no more tasks; those that are worked on stay held until `close`."""
+    async def stop(self) -> None:
+        """Take no more tasks; those that the receiver has stay held until `close`."""
         self._is_stopped = True
         self._consumer.stop()
+        async with self._draining:
+            await asyncio.gather(*(task.release() for task in self._waiting))
 
     async def close(self) -> None:
         """Give tasks that have not ended to other workers, and leave the group."""
-        self.stop()
+        await self.stop()
         await cancel_and_wait(self._renewing)
         await asyncio.gather(*(task.release() for task in list(self._held)))
         await self._consumer.close()

@@ -129,10 +129,11 @@ async def fork(
     The group itself and its progress stay as they are.
     """
     now = datetime.fromtimestamp(admin.clock.now_ms() / 1000).astimezone()
-    target = QueueEdge.FIRST if at == QueueEdge.FIRST.value else moment_ms(at, now)
+    time_ms = None if at == QueueEdge.FIRST.value else moment_ms(at, now)
+    target = QueueEdge.FIRST if time_ms is None else time_ms
     planned = await group_fork.plan(admin, name, copy, target, topics or ())
     output.console(to_stderr=approval.as_json).print(fork_table(planned.positions))
-    since = "the oldest messages" if target is QueueEdge.FIRST else output.time_text(target)
+    since = "the oldest messages" if time_ms is None else output.time_text(time_ms)
     if await approval.ask([f"{copy} begins with {since}"], f"Copy {name} to {copy}?"):
         await group_fork.fork(admin, planned)
     fields = {"group": copy, "source": name}
