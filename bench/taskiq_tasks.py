@@ -171,8 +171,9 @@ def main() -> None:
     given = parsed()
     if given.does:
         work = {"send": send, "handle": handle}[given.does]
+        side, address = given.place
         with asyncio.Runner(loop_factory=loop.new_event_loop) as runner:
-            print(json.dumps(runner.run(work(*given.place, given.tasks))))
+            print(json.dumps(runner.run(work(side, address, given.tasks))))
         return
     has_redis = find_spec("taskiq_redis") is not None and shutil.which("redis-server") is not None
     sides = ["ours"] if given.ours_only or not has_redis else ["ours", "redis"]
@@ -182,7 +183,7 @@ def main() -> None:
             rounds[side].append(measure(side, given.tasks))
     rows = list(rows_of(rounds))
     show(rows, "redis")
-    save(given.out, rows, "redis")
+    save(rows, given.out, "redis")
 
 
 if __name__ == "__main__":

@@ -15,32 +15,22 @@ async def order(producer: Annotated[Producer, Depends(mq.producer)]) -> None: ..
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Response
 
 from roquet.admin.client import AdminClient
-from roquet.client import (
-    ConsumerConfig,
-    MessageHandler,
-    Producer,
-    ProducerConfig,
-    PushConsumer,
-    ReceivedMessage,
-    RoquetError,
-    UsageError,
-)
+from roquet.client import MessageHandler, Producer, ProducerConfig, PushConsumer, ReceivedMessage
+from roquet.client.config import ConsumerConfig
 from roquet.client.consumer import Consumer
 from roquet.log_records import logger
+from roquet.model.errors import RoquetError, UsageError
 from roquet.model.subscription import ALL
 
 log = logger(__name__)
 
 H = TypeVar("H", bound=MessageHandler[ReceivedMessage])
 M = TypeVar("M", bound=ReceivedMessage)
-
-UNAVAILABLE: Final = 503
-"""Status of an application that is not ready."""
 
 
 class RocketMQ:
@@ -51,16 +41,12 @@ class RocketMQ:
     """
 
     def __init__(
-        self,
-        namesrv: str | Sequence[str] | None = None,
-        *,
-        producer: ProducerConfig | None = None,
+        self, namesrv: str | Sequence[str] | None = None, *, producer: ProducerConfig | None = None
     ) -> None:
         self._namesrv = namesrv
         self._config = producer
         self._consumers: list[tuple[Callable[[], Consumer[Any]], MessageHandler[Any]]] = []
-        self._producer: Producer | None = None
-        self._admin: AdminClient | None = None
+        self._open: tuple[Producer, AdminClient] | None = None
         self._running: list[tuple[Consumer[Any], asyncio.Task[None]]] = []
 
     def handler(
@@ -91,9 +77,9 @@ class RocketMQ:
 
     async def producer(self) -> Producer:
         """The open producer: a dependency. Raises UsageError outside of the lifespan."""
-        if self._producer is None:
+        if self._open is None:
             raise UsageError("no producer is open: FastAPI(lifespan=mq.lifespan) opens it")
-        return self._producer
+        return self._open[0]
 
     @asynccontextmanager
     async def lifespan(self, _app: object) -> AsyncGenerator[None]:
@@ -101,28 +87,31 @@ class RocketMQ:
 
         A lifespan of one's own enters it: `async with mq.lifespan(app):`.
         """
-        if self._producer is not None:
+        if self._open is not None:
             raise UsageError("this lifespan is entered already: each application has its own")
-        async with AsyncExitStack() as stack:
-            stack.callback(self._forget)
-            self._admin = await stack.enter_async_context(AdminClient(self._namesrv, self._config))
-            self._producer = await stack.enter_async_context(
-                Producer(self._namesrv, config=self._config)
-            )
-            for make, handler in self._consumers:
-                consumer = await stack.enter_async_context(make())
-                running = asyncio.create_task(consumer.run(handler), name=f"run {consumer.group}")
-                self._running.append((consumer, running))
-                stack.push_async_callback(_end, consumer, running)
-            yield
+        async with (
+            AdminClient(self._namesrv, self._config) as admin,
+            Producer(self._namesrv, config=self._config) as producer,
+        ):
+            self._open = producer, admin
+            try:
+                async with AsyncExitStack() as stack:
+                    for make, handler in self._consumers:
+                        self._start(stack, await stack.enter_async_context(make()), handler)
+                    yield
+            finally:
+                self._open, self._running = None, []
 
-    def _forget(self) -> None:
-        self._producer = self._admin = None
-        self._running = []
+    def _start(
+        self, stack: AsyncExitStack, consumer: Consumer[M], handler: MessageHandler[M]
+    ) -> None:
+        running = asyncio.create_task(consumer.run(handler), name=f"run of {consumer.group}")
+        self._running.append((consumer, running))
+        stack.push_async_callback(_end, consumer, running)
 
     async def faults(self) -> list[str]:
         """Reasons why the application is not ready; empty when it can send and consume."""
-        if self._admin is None:
+        if self._open is None:
             return ["the application has not started, or ends"]
         faults = [
             f"the consumer of group {consumer.group} has ended: {_error(running) or 'stopped'}"
@@ -130,7 +119,7 @@ class RocketMQ:
             if running.done()
         ]
         try:
-            await self._admin.cluster()
+            await self._open[1].cluster()
         except RoquetError as error:
             faults.append(f"no broker can be reached: {error}")
         return faults
@@ -143,8 +132,7 @@ class RocketMQ:
         async def ready(response: Response) -> dict[str, Any]:
             """Tell whether messages can be sent and consumed."""
             faults = await self.faults()
-            if faults:
-                response.status_code = UNAVAILABLE
+            response.status_code = 503 if faults else 200
             return {"ready": not faults, "faults": faults}
 
         return router
