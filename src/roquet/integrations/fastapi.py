@@ -1,15 +1,16 @@
 """FastAPI: a producer and consumers that live as long as an application.
 
-mq = RocketMQ("127.0.0.1:9876")
+    mq = RocketMQ("127.0.0.1:9876")
+    app = FastAPI(lifespan=mq.lifespan)
+    app.include_router(mq.readiness())
 
-@mq.handler("orders", group="billing")
-async def bill(message: ReceivedMessage) -> None: ...
+    @mq.handler("orders", group="billing")
+    async def bill(message: ReceivedMessage) -> None: ...
 
-app = FastAPI(lifespan=mq.lifespan)
-app.include_router(mq.readiness())
+    @app.post("/orders")
+    async def order(producer: Annotated[Producer, Depends(mq.producer)]) -> None: ...
 
-@app.post("/orders")
-async def order(producer: Annotated[Producer, Depends(mq.producer)]) -> None: ...
+Other frameworks whose applications have a lifespan enter it in the same way.
 """
 
 import asyncio

@@ -1,14 +1,12 @@
-"""OpenTelemetry: an instrumentor that `opentelemetry-instrument` finds, for spans of all clients.
+"""OpenTelemetry: an instrumentor, by which `opentelemetry-instrument` turns on the clients' spans.
 
-opentelemetry-instrument python app.py
+The package's entry point `opentelemetry_instrumentor` names it.
 """
 
 from collections.abc import Collection
 from typing import Any
 
-from opentelemetry.instrumentation.instrumentor import (
-    BaseInstrumentor,  # type: ignore[attr-defined]  # the module has no types at all
-)
+from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
 
 from roquet.client.connection.session import Session
 
