@@ -43,7 +43,7 @@ START_S = 0.2
 
 
 class Work(NamedTuple):
-    """What a process has done: tasks, seconds by the clock, seconds of CPU time."""
+    """Work that a process has done: tasks, seconds by the clock, seconds of CPU time."""
 
     tasks: int
     seconds: float

@@ -18,6 +18,8 @@ from roquet.testing.cluster import BlockingCluster, cluster
 
 ROOT = Path(__file__).parents[2]
 
+CONFIGURATOR = "opentelemetry.sdk._configuration:_OTelSDKConfigurator"
+
 PROGRAM = dedent(
     """
     import asyncio
@@ -69,9 +71,12 @@ def test_the_instrumentor_names_what_it_instruments() -> None:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A directory where Python finds the entry points of the project, as those of its wheel."""
+    """A directory where Python finds entry points: the project's own, and opentelemetry-distro's.
+
+    The latter configures the SDK by the environment; it is an alias of the SDK's own class.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    lines = []
+    lines = ["[opentelemetry_configurator]", f"configurator = {CONFIGURATOR}"]
     for group, entries in project["entry-points"].items():
         lines += [f"[{group}]", *(f"{name} = {target}" for name, target in entries.items())]
     (needed,) = project["optional-dependencies"]["instruments"]
