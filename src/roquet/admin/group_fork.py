@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from roquet.admin import groups, offset_reset
-from roquet.admin.client import AdminClient, check_some_replied, failures_text
+from roquet.admin.client import AdminClient
 from roquet.admin.group_answers import ask_tables
 from roquet.admin.group_info import GroupInfo
 from roquet.admin.offset_reset import QueueReset, ResetTarget
@@ -121,20 +121,14 @@ async def _configs(admin: AdminClient, source: str, name: str) -> Mapping[str, S
     tables = await ask_tables(admin, brokers)
     for error in tables.failed.values():
         raise error
-    absent = SubscriptionGroup()
-    found = {
-        broker: table.subscription_group_table.get(source, absent)
-        for broker, table in tables.configs.items()
-    }
-    return {
-        broker: replace(
-            config,
-            group_name=name,
-            consume_enable=True,
-            attributes={f"+{key}": value for key, value in config.attributes.items()},
+    configs = {}
+    for broker, table in tables.configs.items():
+        config = table.subscription_group_table.get(source, SubscriptionGroup())
+        attributes = {f"+{key}": value for key, value in config.attributes.items()}
+        configs[broker] = replace(
+            config, group_name=name, consume_enable=True, attributes=attributes
         )
-        for broker, config in found.items()
-    }
+    return configs
 
 
 async def _check_there(admin: AdminClient, positions: Sequence[QueueReset], moment_ms: int) -> None:
@@ -145,17 +139,16 @@ async def _check_there(admin: AdminClient, positions: Sequence[QueueReset], mome
     brokers = await admin.brokers()
     shortened = {one.queue.broker_name for one in positions if one.begin} & brokers.keys()
     answers, failed = await admin.ask_each({b: brokers[b] for b in shortened}, GetRuntimeInfo())
-    check_some_replied(answers, failed)
-    if failed:
-        raise RoquetError(f"it is not known how old messages are: {failures_text(failed)}")
+    for error in failed.values():
+        raise error
     oldest = {
-        broker: int(codec.loads(reply.body, KVTable).table.get(OLDEST, -1))
+        int(codec.loads(reply.body, KVTable).table.get(OLDEST, -1)): broker
         for broker, reply in answers.items()
     }
-    for broker, oldest_ms in sorted(oldest.items(), key=lambda item: -item[1]):
-        if moment_ms < oldest_ms:
-            begin = utc_time(oldest_ms + 999).isoformat(timespec="seconds")  # no earlier than it
-            raise UsageError(
-                f"messages of that moment are gone from {broker}: its oldest one is of {begin};"
-                " `--at first` begins with the oldest one of each queue"
-            )
+    oldest_ms = max(oldest, default=-1)
+    if moment_ms < oldest_ms:
+        begin = utc_time(oldest_ms + 999).isoformat(timespec="seconds")  # no earlier than it
+        raise UsageError(
+            f"messages of that moment are gone from {oldest[oldest_ms]}: its oldest one is of"
+            f" {begin}; `--at first` begins with the oldest one of each queue"
+        )
