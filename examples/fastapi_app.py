@@ -1,18 +1,27 @@
-"""A FastAPI service that sends what it is posted, and consumes beside its requests.
+"""A web service: its requests send, a consumer beside them handles what comes.
 
-NAMESRV_ADDR=127.0.0.1:9876 uvicorn fastapi_app:app
+    pip install 'roquet[fastapi]' uvicorn
+    NAMESRV_ADDR=127.0.0.1:9876 uvicorn fastapi_app:app
+
+uvicorn installs handlers of its own for SIGTERM and Ctrl-C; Roquet leaves signals to it. The end of
+the application stops the consumer: running handlers end, and progress is saved.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from typing import Annotated
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI
 from pydantic import BaseModel
 
-from roquet.client import ConsumeFrom, ConsumerConfig, Producer, PushConsumer, ReceivedMessage
+from roquet.client import ConsumeFrom, ConsumerConfig, Producer, ReceivedMessage
+from roquet.integrations.fastapi import RocketMQ
 
 FIRST = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
+
+mq = RocketMQ()
+app = FastAPI(lifespan=mq.lifespan)
+app.include_router(mq.readiness())  # GET /readyz
+
+bills: list["Order"] = []
 
 
 class Order(BaseModel):
@@ -20,30 +29,15 @@ class Order(BaseModel):
     amount: int
 
 
-@asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-    """One producer and one consumer for the whole process, opened and closed with it."""
-    app.state.billed = []
-
-    async def bill(message: ReceivedMessage) -> None:
-        app.state.billed.append(Order.model_validate_json(message.body))
-
-    async with (
-        Producer() as app.state.producer,
-        PushConsumer(group="billing-api", topic="ApiOrders", config=FIRST) as consumer,
-    ):
-        running = asyncio.create_task(consumer.run(bill))
-        yield  # requests are served here
-        consumer.stop()  # hands out nothing more; run ends once handlers have
-        await running
-
-
-app = FastAPI(lifespan=lifespan)
+@mq.handler("ApiOrders", group="billing-api", config=FIRST)
+async def bill(message: ReceivedMessage) -> None:
+    bills.append(Order.model_validate_json(message.body))
 
 
 @app.post("/orders", status_code=202)
-async def order(order: Order, request: Request) -> dict[str, str]:
-    producer: Producer = request.app.state.producer
+async def order(
+    order: Order, producer: Annotated[Producer, Depends(mq.producer)]
+) -> dict[str, str]:
     receipt = await producer.send(
         "ApiOrders", order.model_dump_json().encode(), keys=[order.customer]
     )
@@ -51,6 +45,5 @@ async def order(order: Order, request: Request) -> dict[str, str]:
 
 
 @app.get("/billed")
-async def billed(request: Request) -> list[Order]:
-    orders: list[Order] = request.app.state.billed
-    return orders
+async def billed() -> list[Order]:
+    return bills

@@ -67,6 +67,11 @@ CASES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
         "group delete": (
             "group delete evilgroup", "group delete evilnew --dry-run", "group delete evilnew -y",
         ),
+        "group fork": (
+            "group fork evilgroup --at first --as evilcopy --dry-run",
+            "group fork evilgroup --at first --as evilcopy -y --json",
+            "group fork evilgroup --at first --as evilother -t evilno",
+        ),
         "group reset": (
             "group reset evilother -t evil --to first --dry-run",
             "group reset evilother -t evil --to first --yes --json",

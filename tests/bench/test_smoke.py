@@ -46,6 +46,7 @@ SMALL = {
     " --out DIRECTORY/replication.json",
     "report": "--build DIRECTORY --out DIRECTORY/report.html",
     "soak": "--work batches --minutes 0.005 --period 0.1 --out DIRECTORY/bench-batches.json",
+    "taskiq_tasks": "--ours-only --tasks 50 --rounds 1 --out DIRECTORY/taskiq-tasks.json",
     "store": "--count 100 --recover-gb 0.001 --recover-batches 1 --directory DIRECTORY"
     " --out DIRECTORY/store.json",
 }

@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, str] = {
     "group ls": "",
     "group create": "shipping",
     "group delete": "billing --yes",
+    "group fork": "billing --at first --as replay --yes",
     "group reset": "billing --topic orders --to first --yes",
     "topic ls": "",
     "topic show": "orders",

@@ -21,6 +21,7 @@ LOGGED = {"retries.py": "is a dead letter of group charging after 1 try"}
 """A warning that an example leads to; others log nothing."""
 SERVICE = "fastapi_app.py"
 TESTS = "test_billing.py"
+TASKS = "taskiq_app.py"
 
 SAID = {
     "celery_app.py": "bob pays 42 EUR after 1 retries",
@@ -36,6 +37,7 @@ SAID = {
     "retries.py": "charged 13 after 2 retries",
     "send.py": "stored in Orders@broker-a:",
     "send_many.py": "Readings@broker-a:3",
+    "structlog_context.py": '"event": "a rounded sum"',
     "several_processes.py": "200 messages, 2 processes, exit codes [0, 0]",
     "without_async.py": "letter 2",
 }
@@ -58,7 +60,7 @@ def run(arguments: Sequence[str | Path], address: str) -> "subprocess.CompletedP
     )
 
 
-PROGRAMS = [path for path in EXAMPLES if path.name not in (SERVICE, TESTS)]
+PROGRAMS = [path for path in EXAMPLES if path.name not in (SERVICE, TESTS, TASKS)]
 
 
 @pytest.mark.parametrize("example", PROGRAMS, ids=lambda path: path.name)
@@ -68,6 +70,18 @@ def test_an_example_runs(example: Path, address: str) -> None:
     assert (ended.returncode, ended.stderr if logged is None else "") == (0, "")
     assert logged is None or [logged in line for line in ended.stderr.splitlines()] == [True]
     assert SAID[example.name] in ended.stdout
+
+
+def test_the_tasks_of_taskiq_run_at_its_worker(address: str) -> None:
+    environment = {**os.environ, "NAMESRV_ADDR": address, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-m", "taskiq", "worker", "taskiq_app:broker", "--workers", "1"]
+    with subprocess.Popen(command, cwd=ROOT / "examples", env=environment) as worker:
+        try:
+            ended = run([ROOT / "examples" / TASKS], address)
+        finally:
+            worker.terminate()
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == "2 + 3 = 5\ndone by try 2\n20 + 22 = 42\n"
 
 
 def test_the_examples_of_tests_pass(address: str) -> None:
@@ -85,7 +99,8 @@ async def test_the_fastapi_service_sends_and_bills(
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     service = importlib.import_module("fastapi_app")
     asked = httpx.AsyncClient(transport=httpx.ASGITransport(app=service.app), base_url="http://app")
-    async with service.lifespan(service.app), asked as client:
+    async with service.mq.lifespan(service.app), asked as client:
+        assert (await client.get("/readyz")).json() == {"ready": True, "faults": []}
         answer = await client.post("/orders", json={"customer": "ada", "amount": 42})
         assert (answer.status_code, list(answer.json())) == (202, ["message_id"])
         async with asyncio.timeout(30):

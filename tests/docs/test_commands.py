@@ -114,6 +114,9 @@ BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
         "roquet group create billing --enabled",
         "roquet group reset billing --topic Orders --to first --yes",
     ),
+    "roquet group fork billing --at 14:00 --as billing-replay --dry-run": (
+        "roquet group reset billing --topic orders --to first --create --yes",
+    ),
     "roquet spark maintain lake/orders --keep 90d": ("roquet spark archive Orders lake/orders",),
     "roquet spark lag --table lake/orders": ("roquet spark archive orders lake/orders",),
     "roquet spark audit orders lake/orders": ("roquet spark archive orders lake/orders",),

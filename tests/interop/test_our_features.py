@@ -12,7 +12,7 @@ import pytest
 
 from harness import genuine
 from harness.java_client import until
-from roquet.admin import groups, messages, offset_reset, topics
+from roquet.admin import group_fork, groups, messages, offset_reset, topics
 from roquet.admin.client import AdminClient
 from roquet.admin.topics import TopicSettings
 from roquet.client import (
@@ -25,6 +25,7 @@ from roquet.client import (
     PullConsumer,
     PushConsumer,
     ReceivedMessage,
+    UsageError,
 )
 
 pytestmark = pytest.mark.interop
@@ -234,3 +235,25 @@ async def test_a_group_goes_back_to_the_beginning(namesrv: str, online: bool) ->
         await go_back()
         async with consuming(namesrv, topic) as again:
             await until(lambda: bodies(again) == wanted)
+
+
+async def test_a_copy_of_a_group_reads_from_a_past_moment_on(namesrv: str) -> None:
+    await send(namesrv, "OurFork", "before")
+    await asyncio.sleep(1.5)
+    moment_ms = now_ms()
+    await send(namesrv, "OurFork", "after", "later")
+    async with consuming(namesrv, "OurFork") as seen:
+        await until(lambda: bodies(seen) == ["after", "before", "later"])
+    async with AdminClient(namesrv) as admin:
+        await groups.create(admin, "of_OurFork", {"retry_max_times": 3, "consume_enable": False})
+        before = (await groups.show(admin, "of_OurFork")).queues
+        planned = await group_fork.plan(admin, "of_OurFork", "OurForked", moment_ms)
+        await group_fork.fork(admin, planned)
+        assert (await groups.show(admin, "of_OurFork")).queues == before
+        with pytest.raises(UsageError, match="is there already"):
+            await group_fork.plan(admin, "of_OurFork", "OurForked", moment_ms)
+    async with PushConsumer(
+        namesrv, group="OurForked", topic="OurFork", config=FROM_FIRST
+    ) as consumer:
+        found = await consumer.fetch(3, timeout_ms=8_000)
+    assert sorted(message.body for message in found) == [b"after", b"later"]

@@ -88,7 +88,7 @@ and that of the other methods of such a class."""
 
 ADMIN = [
     "client", "topics", "topic_list", "groups", "messages", "dead_letters", "offset_reset",
-    "resizing", "brokers", "cluster_health", "replicas", "controllers", "elect", "retire",
+    "group_fork", "resizing", "brokers", "cluster_health", "replicas", "controllers", "elect", "retire",
 ]  # fmt: skip
 
 ADMIN_PLAIN = {"candidate", "parse_permission", "permission_text", "problems"}

@@ -141,10 +141,10 @@ class ClientConfig(CheckedConfig, frozen=True, kw_only=True):
     trace_topic: str = TRACE_TOPIC
     """The trace topic has to exist; Roquet's brokers create the one that their `trace_topic`
     names."""
-    tracing: bool | SpanProvider = False
+    tracing: bool | SpanProvider | None = None
     """Make OpenTelemetry spans of sends, receives, handlers and settlements, and carry their
     context in the messages' properties. True takes the TracerProvider of the process; or give one.
-    Needs the extra `roquet[tracing]`."""
+    None makes spans under `opentelemetry-instrument`. Needs the extra `roquet[tracing]`."""
     namespace: str | None = None
     """Prefix of topic and group names (`namespace%topic`), removed again from what users see:
     clients of different namespaces do not see each other. Queues, and so receipts, show full

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 from msgspec.structs import replace
@@ -153,6 +154,48 @@ def test_a_group_is_reset_after_a_preview(namesrv: str) -> None:
     must_fail(UsageError, "BROKER:ID is wanted", *reset, "--queue", "nonsense")
     with pytest.raises(UsageError, match="--to: 'soon' is neither first nor last, no time"):
         roquet("group", "reset", "audit", "-t", "orders", "--to", "soon", "-n", namesrv)
+
+
+def test_a_group_is_copied_after_a_preview(namesrv: str) -> None:
+    fork = ("group", "fork", "billing", "--as", "replay", "-n", namesrv)
+    dry = roquet(*fork, "--at", "first", "--dry-run").output.splitlines()
+    assert [line.split() for line in dry[:2]] == [
+        ["topic", "broker", "queue", "begins", "at", "messages"],
+        ["orders", "broker-a", "0", "0", "3"],
+    ]
+    assert dry[2] == "replay begins with the oldest messages"
+    assert "replay" not in roquet("group", "ls", "-n", namesrv).output
+    made = roquet(*fork, "--at", "first", "--yes", "--json")
+    assert json.loads(made.stdout) == {
+        "group": "replay",
+        "source": "billing",
+        "topic": "orders",
+        "broker": "broker-a",
+        "queue": 0,
+        "offset": 0,
+        "messages": 3,
+        "changed": True,
+    }
+    reading = ("consume", "orders", "--group", "replay", "--count", "3", "-n", namesrv)
+    assert roquet(*reading).output == "a\nb\nc\n"
+    must_fail(UsageError, "'replay' is there already", *fork, "--at", "first", "--yes")
+    must_fail(UsageError, "--at: 'soon' is not first, no time", *fork, "--at", "soon")
+    must_fail(UsageError, "2026", *fork, "--at", "20260131")
+    roquet("group", "delete", "replay", "--yes", "-n", namesrv)
+
+
+def test_a_time_of_day_is_the_last_one() -> None:
+    now = datetime.fromisoformat("2026-01-31T12:00").astimezone()
+    for text, moment in (
+        ("11:30", "2026-01-31T11:30"),
+        ("12:00:00", "2026-01-31T12:00"),
+        ("14:00", "2026-01-30T14:00"),
+        ("2026-01-30T14:00", "2026-01-30T14:00"),
+    ):
+        wanted = datetime.fromisoformat(moment).astimezone()
+        assert group_commands.moment_ms(text, now) == wanted.timestamp() * 1000
+    with pytest.raises(UsageError, match="--at: '2026-01-31T25:00' is no time"):
+        group_commands.moment_ms("25:00", now)
 
 
 def test_a_group_with_a_problem_sets_the_exit_code_to_1(

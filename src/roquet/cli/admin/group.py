@@ -1,12 +1,14 @@
-"""roquet group: members, queues and lag of consumer groups; created, reset and deleted."""
+"""roquet group: members, queues and lag of consumer groups; created, copied, reset and deleted."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final
 
-from roquet.admin import groups, offset_reset
+from roquet.admin import group_fork, groups, offset_reset
 from roquet.admin.client import AdminClient, fault_lines
 from roquet.admin.group_info import GroupInfo, GroupQueueInfo, GroupSummary
-from roquet.admin.offset_reset import QueueReset
+from roquet.admin.offset_reset import QueueEdge, QueueReset
 from roquet.cli.command_options import option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
 from roquet.cli.terminal import arguments, output
@@ -111,6 +113,46 @@ async def reset(
     return approval.result(map(reset_fields, moves), f"{name}: goes on there")
 
 
+@app.command()
+async def fork(
+    admin: AdminClient,
+    approval: Approval,
+    name: GroupArgument,
+    at: str = option("first, or a past time like 14:00 or 2026-01-31T12:00."),
+    copy: str = option("The copy's name.", "--as"),
+    topics: list[str] | None = option(
+        "Only this one; may be repeated.", "--topic", "-t", autocompletion=arguments.complete_topics
+    ),
+) -> Result:
+    """Copy a group: the copy reads the same messages from a past moment on.
+
+    The group itself and its progress stay as they are.
+    """
+    now = datetime.fromtimestamp(admin.clock.now_ms() / 1000).astimezone()
+    time_ms = None if at == QueueEdge.FIRST.value else moment_ms(at, now)
+    target = QueueEdge.FIRST if time_ms is None else time_ms
+    planned = await group_fork.plan(admin, name, copy, target, topics or ())
+    output.console(to_stderr=approval.as_json).print(fork_table(planned.positions))
+    since = "the oldest messages" if time_ms is None else output.time_text(time_ms)
+    if await approval.ask([f"{copy} begins with {since}"], f"Copy {name} to {copy}?"):
+        await group_fork.fork(admin, planned)
+    fields = {"group": copy, "source": name}
+    return approval.result(
+        ({**fields, **fork_fields(one)} for one in planned.positions),
+        f"{copy}: made; `roquet group delete {copy}` removes it",
+    )
+
+
+def moment_ms(text: str, now: datetime) -> int:
+    """The past time of an option, in ms since 1970; a time of day is the last one before now."""
+    if re.fullmatch(r"\d\d:\d\d(:\d\d)?", text) is None:
+        return output.parse_time_ms(text, "--at", "not first, ")
+    moment = output.parse_time_ms(f"{now:%Y-%m-%d}T{text}", "--at")
+    if moment > now.timestamp() * 1000:
+        moment = output.parse_time_ms(f"{now - timedelta(days=1):%Y-%m-%d}T{text}", "--at")
+    return moment
+
+
 async def _is_new(admin: AdminClient, name: str, *, create: bool) -> bool:
     """Whether no broker knows the group. Raises UsageError for that without --create."""
     try:
@@ -146,6 +188,24 @@ def reset_fields(reset: QueueReset) -> dict[str, Any]:
         "again": reset.redelivered,
         "skipped": reset.skipped,
     }
+
+
+def fork_fields(position: QueueReset) -> dict[str, Any]:
+    """The beginning of a group's copy in one queue for JSON."""
+    return {
+        "topic": position.queue.topic,
+        "broker": position.queue.broker_name,
+        "queue": position.queue.queue_id,
+        "offset": position.target,
+        "messages": position.end - position.target,
+    }
+
+
+def fork_table(positions: Sequence[QueueReset]) -> "output.Table":
+    """A table of where a group's copy begins, one queue a row."""
+    rows = ({**fork_fields(one), "queue": str(one.queue.queue_id)} for one in positions)
+    columns = ("topic", "broker", "queue", "begins at", "messages")
+    return table(columns, (row.values() for row in rows), numbers=2)
 
 
 def reset_table(planned: list[QueueReset]) -> "output.Table":

@@ -76,6 +76,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "roquet group create billing --attribute +priority.ageing.ms=60000",
         ),
         "group delete": ("roquet group delete billing --dry-run",),
+        "group fork": (
+            "roquet group fork billing --at 14:00 --as billing-replay --dry-run",
+            "roquet group fork billing --at first --as billing-replay -t orders --yes",
+        ),
         "group reset": (
             "roquet group reset billing -t orders --to first --dry-run",
             "roquet group reset billing -t orders --to last --queue broker-a:0",

@@ -4,9 +4,14 @@ import os
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
-from roquet.client.config import ClientConfig, ConsumerConfig, resolve_name_servers
+from roquet.client.config import (
+    ClientConfig,
+    ConsumerConfig,
+    SpanProvider,
+    resolve_name_servers,
+)
 from roquet.client.connection.background import BackgroundTasks
 from roquet.client.connection.heartbeats import HeartbeatSource, Membership
 from roquet.client.connection.identity import ClientIdentity
@@ -33,6 +38,8 @@ class Session:
     pool: ChannelPool
     routes: Routes
     membership: Membership
+    default_tracing: ClassVar[bool | SpanProvider] = False
+    """The setting `tracing` of clients that have none: an instrumentor sets it."""
 
     def __init__(self, namesrv: str | Sequence[str] | None, config: ClientConfig) -> None:
         check_namespace(config.namespace or "")
@@ -54,10 +61,11 @@ class Session:
     def open_spans(self, consumer_group: str | None = None) -> None:
         """Make spans if the settings ask for them; ConfigError without OpenTelemetry's API."""
         config = self.config
-        if config.tracing is False:
+        tracing = self.default_tracing if config.tracing is None else config.tracing
+        if tracing is False:
             return
-        if config.tracing is not True and not hasattr(config.tracing, "get_tracer"):
-            raise ConfigError(f"tracing: {config.tracing!r:.100} is not a bool or a TracerProvider")
+        if tracing is not True and not hasattr(tracing, "get_tracer"):
+            raise ConfigError(f"tracing: {tracing!r:.100} is not a bool or a TracerProvider")
         try:
             # Not at the top: the package is an extra, and an import that most clients do not need.
             from roquet.client.spans.client_spans import ClientSpans, SpannedClient
@@ -74,7 +82,7 @@ class Session:
             lambda broker: self.routes.addresses(broker).get(MASTER_ID),
             config.clock.now_ms,
         )
-        provider = None if config.tracing is True else config.tracing
+        provider = None if tracing is True else tracing
         self.spans = ClientSpans(client, cast("TracerProvider | None", provider))
 
     def settle_span(self, name: str, message: "SpannedMessage") -> AbstractContextManager[object]:
