@@ -31,7 +31,7 @@ from roquet.client import pop, push
 from roquet.client import producer as sending
 from roquet.client import pull as pulling
 from roquet.client import transaction as transacting
-from roquet.client.arguments import check_function, check_timeout
+from roquet.client.arguments import Topics, check_function, check_timeout
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig, Selector
 from roquet.client.connection.loop_thread import LoopThread
 from roquet.client.connection.stop_signals import PROCESS, StopSignals, is_main_thread
@@ -538,7 +538,7 @@ class _Subscriber(_Consumer[S, M, AsyncM]):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
-        topic: str | Sequence[str] | None = None,
+        topic: Topics | None = None,
         tags: str = ALL,
         sql: str | None = None,
         config: ConsumerConfig | None = None,

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -11,6 +12,7 @@ from roquet.client.arguments import (
     TIMEOUT_MS_MAX,
     check_function,
     check_number,
+    check_pattern,
     check_time,
     check_timeout,
 )
@@ -39,6 +41,7 @@ from roquet.client.reading.pull_request import Puller, SubscriptionFilter
 from roquet.client.reading.queue_reader import QueueReader, ReaderContext
 from roquet.client.reading.request_reply import ReplySender
 from roquet.client.reading.retry import FailurePolicy, RetryLocally, RetrySender
+from roquet.client.reading.topic_patterns import TopicPatterns
 from roquet.client.rebalance.assigned_queues import AssignedQueues
 from roquet.client.rebalance.listeners import RebalanceListener
 from roquet.client.rebalance.rebalancer import Rebalancer
@@ -51,6 +54,7 @@ from roquet.model.namespaces import unwrap, wrap
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, ConsumeType, HeartbeatData, MessageModel
 from roquet.net.clock import every
+from roquet.rules.consumption.topic_patterns import TopicPattern
 
 log = logger(__name__)
 
@@ -98,6 +102,9 @@ class Consumer(Generic[M]):
         )  # fmt: skip
         self._assigned_queues = AssignedQueues(context, self._offsets, config)
         self._filters: dict[str, SubscriptionFilter] = {}
+        self._patterns = TopicPatterns(
+            self._session, self._offsets, group, self._filters, self._use_filter, self._drop_filter
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tracer = open_tracer(self._session, config, group)
         self._graceful_stop = GracefulStop(config, self.stop)
@@ -106,6 +113,7 @@ class Consumer(Generic[M]):
             self._session, config, group, self._assigned_queues, self._offsets, self._filters,
             commits=self._saves_progress,
         )  # fmt: skip
+        self._rebalancer.on_members_changed = self._patterns.wakeup.set
         self._direct_consumer = DirectConsumer(config, replies, self._message_kind)
         self._consumer_status = ConsumerStatus(
             self._session, self._assigned_queues, context.rates, self._data
@@ -159,6 +167,35 @@ class Consumer(Generic[M]):
         topic = check_topic(self._full_name(topic))
         return SubscriptionFilter.from_user(topic, tags, sql, self._config)
 
+    def _subscribe(self, topic: str | TopicPattern, tags: str, sql: str | None) -> None:
+        """Subscribe to a topic, or to those that a pattern matches, now and later."""
+        if not isinstance(topic, re.Pattern):
+            message_filter = self._filter(topic, tags, sql)
+            self._patterns.release(message_filter.topic)
+            self._use_filter(message_filter)
+            return
+        pattern = check_pattern(topic)
+        self._patterns.add(pattern, SubscriptionFilter.from_user("", tags, sql, self._config))
+        if self.is_open:
+            self._patterns.follow()
+
+    def _unsubscribe(self, topic: str | TopicPattern) -> None:
+        if isinstance(topic, re.Pattern):
+            self._patterns.remove(topic)
+            return
+        name = check_topic(self._full_name(topic))
+        if self._patterns.has_joined(name):
+            raise UsageError(f"topic {topic} is subscribed by a pattern: unsubscribe that")
+        self._drop_filter(name)
+
+    def _use_filter(self, message_filter: SubscriptionFilter) -> None:
+        """Subscribe to one topic, or change its filter."""
+        raise NotImplementedError
+
+    def _drop_filter(self, topic: str) -> None:
+        """End the subscription to one topic."""
+        raise NotImplementedError
+
     def assignment(self) -> Sequence[MessageQueue]:
         """The queues assigned to this member now, without those of the group's retry topic."""
         held = list(self._assigned_queues.readers)  # one step: used by other threads, too
@@ -172,8 +209,9 @@ class Consumer(Generic[M]):
     async def start(self) -> None:
         """Join the group; `async with` does this.
 
-        A PushConsumer raises CallRefused when the brokers do not support a filter expression, and
-        ConfigError when they do not support the strategy.
+        A PushConsumer raises CallRefused when the brokers do not support a filter expression, or
+        the name server does not list the topics for a pattern, and ConfigError when the brokers do
+        not support the strategy.
         """
         self._session.start(self._data)
         self._loop = asyncio.get_running_loop()
@@ -227,6 +265,7 @@ class Consumer(Generic[M]):
             return
         self._session.check_owner()
         self._graceful_stop.is_closing = True
+        await self._patterns.stop()
         await self._stop_assigning()
         self.stop()
         try:
@@ -293,7 +332,7 @@ class Consumer(Generic[M]):
         if self._was_read:
             return
         self._was_read = True
-        if not self.subscriptions:
+        if not self.subscriptions and not self._patterns:
             log.warning(
                 "group %s: no topic is subscribed, so no message comes: give `topic=`, or call"
                 " `subscribe` (a PullConsumer may `assign` queues)", self.group,
@@ -469,10 +508,18 @@ class RebalancedConsumer(Consumer[ReceivedMessage]):
     """Whether the group shares its queues: not before the first subscription of a PullConsumer."""
     _rebalancing: asyncio.Task[None] | None = None
 
-    def unsubscribe(self, topic: str) -> None:
-        """End the subscription to a topic."""
+    def unsubscribe(self, topic: str | TopicPattern) -> None:
+        """End the subscription to a topic, or to a pattern and its topics."""
         self._check_if_open()
-        self._filters.pop(check_topic(self._full_name(topic)), None)
+        self._unsubscribe(topic)
+
+    def _use_filter(self, message_filter: SubscriptionFilter) -> None:
+        self._filters[message_filter.topic] = message_filter
+        self._assigned_queues.change(message_filter)
+        self._subscriptions_changed()
+
+    def _drop_filter(self, topic: str) -> None:
+        self._filters.pop(topic, None)
         self._subscriptions_changed()
 
     def _subscriptions_changed(self) -> None:

@@ -1,5 +1,6 @@
 """PullConsumer: you choose the queues and manage the offsets."""
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
@@ -28,6 +29,7 @@ from roquet.model.names import check_topic
 from roquet.model.queue import MessageQueue
 from roquet.model.results import PullResult, PullStatus
 from roquet.model.subscription import ALL, ConsumeType
+from roquet.rules.consumption.topic_patterns import TopicPattern
 from roquet.wire.calls.pull import PullReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records import record
@@ -273,18 +275,26 @@ class PullConsumer(RebalancedConsumer):
                 )
         self._session.membership.trigger()
 
-    async def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
+    async def subscribe(
+        self, topic: str | TopicPattern, tags: str = ALL, *, sql: str | None = None
+    ) -> None:
         """Read this member's share of a topic: all messages, or those with one of some tags.
 
-        `sql` filters by properties instead, as in PushConsumer.
+        `sql` filters by properties instead, and a compiled pattern subscribes to the topics that it
+        matches in full, both as in PushConsumer.
         """
         self._session.check()
         if self._is_assigned:
             raise UsageError("this consumer has assigned queues: it cannot subscribe as well")
-        message_filter = self._filter(topic, tags, sql)
-        await check_filters(self._session, self.group, [message_filter])
-        self._assigned_queues.change(message_filter)
-        await self._rebalancer.subscribe(message_filter)
+        if isinstance(topic, re.Pattern):
+            self._subscribe(topic, tags, sql)
+            await self._patterns.begin()
+        else:
+            message_filter = self._filter(topic, tags, sql)
+            await check_filters(self._session, self.group, [message_filter])
+            self._patterns.release(message_filter.topic)
+            self._assigned_queues.change(message_filter)
+            await self._rebalancer.subscribe(message_filter)
         if self._rebalancing is None:
             self._rebalancing = await self._rebalancer.start()
             self._is_sharing = True

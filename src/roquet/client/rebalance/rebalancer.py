@@ -5,7 +5,7 @@ after a failure. While the queues of a topic cannot be determined, its assignmen
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from roquet.client.config import ConsumerConfig
@@ -57,6 +57,8 @@ class Rebalancer:
     ) -> None:
         self.group = group
         self.listeners = RebalanceListeners()
+        self.on_members_changed: Callable[[], object] = lambda: None
+        """Called when a broker says that members have come, gone or subscribed."""
         self._session = session
         self._config = config
         self._assigned_queues = assigned_queues
@@ -143,6 +145,7 @@ class Rebalancer:
         del peer
         if call.consumer_group == self.group:
             self._wakeup.set()
+            self.on_members_changed()
 
     async def _run(self) -> None:
         failures, is_said = 0, False
