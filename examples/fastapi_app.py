@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel
 
 from roquet.client import ConsumeFrom, ConsumerConfig, Producer, PushConsumer, ReceivedMessage
@@ -32,6 +32,7 @@ async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         Producer() as app.state.producer,
         PushConsumer(group="billing-api", topic="ApiOrders", config=FIRST) as consumer,
     ):
+        app.state.consumer = consumer
         running = asyncio.create_task(consumer.run(bill))
         yield  # requests are served here
         consumer.stop()  # hands out nothing more; run ends once handlers have
@@ -48,6 +49,14 @@ async def order(order: Order, request: Request) -> dict[str, str]:
         "ApiOrders", order.model_dump_json().encode(), keys=[order.customer]
     )
     return {"message_id": receipt.message_id}
+
+
+@app.get("/readyz")
+async def readyz(request: Request, response: Response) -> dict[str, str]:
+    consumer: PushConsumer = request.app.state.consumer
+    health = consumer.health()
+    response.status_code = 200 if health else 503
+    return {"reason": health.reason}
 
 
 @app.get("/billed")

@@ -10,9 +10,8 @@ from roquet.model.errors import UsageError
 from roquet.model.moments import EPOCH
 from roquet.model.names import is_text
 from roquet.model.queue import MessageQueue
-from roquet.rules.consumption.topic_patterns import TopicPattern
 
-Topics: TypeAlias = str | TopicPattern | Sequence[str | TopicPattern]
+SubscribedTopics: TypeAlias = str | re.Pattern[str] | Sequence[str | re.Pattern[str]]
 """Topics by their names, and by regular expressions that match whole names."""
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -52,7 +51,7 @@ def check_time(time: object, name: str) -> int:
     return (time - EPOCH) // timedelta(milliseconds=1)
 
 
-def check_pattern(pattern: re.Pattern[Any]) -> TopicPattern:
+def check_pattern(pattern: re.Pattern[Any]) -> re.Pattern[str]:
     """Return a compiled regular expression of topics; UsageError for one of bytes."""
     if not isinstance(pattern.pattern, str):
         raise UsageError(f"a pattern of topics is that of a str, not {pattern!r:.100}")

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, Generic, Self
@@ -19,12 +19,20 @@ from roquet.client.arguments import (
 from roquet.client.config import ConsumerConfig, check_consumption, strategy_name
 from roquet.client.connection import open_consumers
 from roquet.client.connection.background import cancel_and_wait
+from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.client.connection.session import Session
+from roquet.client.metrics import WAITING, MetricSample
 from roquet.client.operator.broker_requests import BrokerRequests, DirectConsumer
+from roquet.client.operator.consumer_health import HealthSource, consumer_health
 from roquet.client.operator.running_info import ConsumerStatus
 from roquet.client.reading.graceful_stop import GracefulStop
 from roquet.client.reading.handler_contexts import in_contexts
-from roquet.client.reading.handler_pool import HandlerPool, MessageHandler, create_pool
+from roquet.client.reading.handler_pool import (
+    HandlerPool,
+    MessageHandler,
+    create_pool,
+    is_coroutine_function,
+)
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import M, ReceivedMessage
 from roquet.client.reading.message_batch import (
@@ -55,11 +63,15 @@ from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, ConsumeType, HeartbeatData, MessageModel
 from roquet.net.clock import every
 from roquet.rules.consumption.topic_patterns import TopicPattern
+from roquet.rules.health import ConsumerHealth
 
 log = logger(__name__)
 
 FETCH_TIMEOUT_MS: Final = 5_000
 """Default timeout of a fetch, that of Java's poll."""
+
+STUCK_MS: Final = 60_000
+"""Time after which a handler at work on one message counts as stuck for `health`."""
 
 
 class Consumer(Generic[M]):
@@ -98,7 +110,7 @@ class Consumer(Generic[M]):
         replies = ReplySender(self._session, config, group)
         context = ReaderContext(
             inbox, self._puller, self._failures, self._session.background, replies,
-            spans=self._session.spans,
+            spans=self._session.spans, pauses=ChosenPauses(config.backoff),
         )  # fmt: skip
         self._assigned_queues = AssignedQueues(context, self._offsets, config)
         self._filters: dict[str, SubscriptionFilter] = {}
@@ -109,6 +121,8 @@ class Consumer(Generic[M]):
         self._tracer = open_tracer(self._session, config, group)
         self._graceful_stop = GracefulStop(config, self.stop)
         self._was_read = False
+        self._pool: HandlerPool[Any] | None = None
+        """Calls the handler of `run`, while that runs."""
         self._rebalancer = Rebalancer(
             self._session, config, group, self._assigned_queues, self._offsets, self._filters,
             commits=self._saves_progress,
@@ -201,6 +215,37 @@ class Consumer(Generic[M]):
         held = list(self._assigned_queues.readers)  # one step: used by other threads, too
         return sorted(queue for queue in held if not is_retry(queue.topic))
 
+    def health(self, *, stuck_ms: int = STUCK_MS) -> ConsumerHealth:
+        """Whether the consumer is ready, and why not: at once, without asking anybody.
+
+        Handlers count as stuck that have been seen at work on one message for `stuck_ms`.
+        """
+        check_number(stuck_ms, "stuck_ms")
+        return consumer_health(
+            self._session,
+            self._health_sources(),
+            self._pool,
+            waiting=len(self._inbox),
+            has_queues=self._has_queues(),
+            handled_ms=self._progress_ms(),
+            stuck_ms=stuck_ms,
+        )
+
+    def _samples(self) -> Iterator[MetricSample]:
+        yield from self._consumer_status.samples()
+        yield MetricSample(WAITING, (self.group,), len(self._inbox))
+
+    def _health_sources(self) -> Sequence[HealthSource]:
+        return list(self._assigned_queues.readers.values())
+
+    def _progress_ms(self) -> Sequence[int]:
+        """Times at which handling has made progress."""
+        readers = list(self._assigned_queues.readers.values())
+        return [reader.observe_progress() for reader in readers]
+
+    def _has_queues(self) -> bool:
+        return self._rebalancer.has_succeeded
+
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Unhandled messages of each assigned queue, by the brokers' current offsets."""
         self._session.check()
@@ -221,6 +266,8 @@ class Consumer(Generic[M]):
         try:
             open_consumers.register(self)
             self._offsets.open()
+            if self._config.metrics is not None:
+                self._config.metrics.watch(self._samples)
             names = ", ".join(self._session.addresses)
             log.info("%s joins group %s, by name servers %s", self.client_id, self.group, names)
             clock, supervise = self._config.clock, self._session.background.supervise
@@ -303,11 +350,14 @@ class Consumer(Generic[M]):
 
     def _fail_reads(self, error: Exception) -> None:
         """Make all reads raise, and stop all background tasks."""
+        self._session.fault = error
         self._inbox.fail(error)
         self._session.background.cancel()
 
     async def _end(self) -> None:
         open_consumers.unregister(self)
+        if self._config.metrics is not None:
+            self._config.metrics.unwatch(self._samples)
         self._offsets.close()
         await self._session.close()
         self._graceful_stop.close()
@@ -396,7 +446,16 @@ class Consumer(Generic[M]):
         traced = handler if self._tracer is None else self._tracer.wrap(handler)
         if self._session.spans is not None:
             traced = in_spans(traced, self._session.spans)
-        await self._run(create_pool(traced, self._inbox, self._config), handler)
+        await self._run(self._create_pool(traced, self._inbox), handler)
+
+    def _create_pool(self, handler: MessageHandler[Any], inbox: Inbox[Any]) -> HandlerPool[Any]:
+        """A pool for a handler, which is timed where metrics are wanted."""
+        is_async, config = is_coroutine_function(handler), self._config
+        if config.metrics is not None:
+            from roquet.client.reading.handler_times import timed  # few programs need it
+
+            handler = timed(handler, config.metrics, self.group, config.clock)
+        return create_pool(handler, inbox, config, is_async=is_async)
 
     async def run_batch(
         self, handler: BatchHandler[M], *, size: int = BATCH_SIZE, wait_ms: int = BATCH_WAIT_MS
@@ -421,13 +480,17 @@ class Consumer(Generic[M]):
         if self._config.ordered:
             raise UsageError("an ordered consumer hands out one message at a time: use `run`")
         batches = BatchInbox(self._inbox, size, wait_ms)
-        await self._run(create_pool(handler, batches, self._config), handler_of_one(handler))
+        await self._run(self._create_pool(handler, batches), handler_of_one(handler))
 
     async def _run(self, pool: HandlerPool[Any], handler: MessageHandler[M]) -> None:
         """Let a pool work to its end; `handler` is for messages that operators send directly."""
         task = asyncio.create_task(pool.run(), name=f"handlers of {self.group}")
         self._direct_consumer.use_handler(handler, task)
-        await self._graceful_stop.wait_for(task)
+        self._pool = pool
+        try:
+            await self._graceful_stop.wait_for(task)
+        finally:
+            self._pool = None
 
     # Assigned queues.
 

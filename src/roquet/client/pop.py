@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from roquet.client.arguments import Topics, list_of_topics
+from roquet.client.arguments import SubscribedTopics, list_of_topics
 from roquet.client.config import ConsumeFrom, ConsumerConfig, config_or_default
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
 from roquet.client.consumer import Consumer
 from roquet.client.operator.broker_requests import DirectPoppedMessage
+from roquet.client.operator.consumer_health import HealthSource
 from roquet.client.popping.acks import PopAcks
 from roquet.client.popping.pop_batch import PoppedMessage, PopTarget
 from roquet.client.popping.pop_loop import ANY_QUEUE, PopLoop
@@ -49,7 +50,7 @@ class PopConsumer(Consumer[PoppedMessage]):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
-        topic: Topics | None = None,
+        topic: SubscribedTopics | None = None,
         tags: str = ALL,
         sql: str | None = None,
         config: ConsumerConfig | None = None,
@@ -107,6 +108,15 @@ class PopConsumer(Consumer[PoppedMessage]):
         self._session.check()
         queues = [q for t in self._filters for q in self._session.routes.readable(t) or ()]
         return dict(zip(queues, await asyncio.gather(*map(self._lag, queues)), strict=True))
+
+    def _health_sources(self) -> Sequence[HealthSource]:
+        return list(self._pop_loops.values())
+
+    def _progress_ms(self) -> Sequence[int]:
+        return [] if self._acks.acked_ms is None else [self._acks.acked_ms]
+
+    def _has_queues(self) -> bool:
+        return bool(self._pop_loops)
 
     def _popped(self) -> Mapping[MessageQueue, PopInfo]:
         """The number of prefetched messages, reported to operators for each popped broker."""

@@ -20,6 +20,7 @@ from roquet.client.arguments import (
 from roquet.client.config import ConsumerConfig, config_or_default
 from roquet.client.connection.routes import SEARCH_PAUSE_MS
 from roquet.client.consumer import FETCH_TIMEOUT_MS, RebalancedConsumer
+from roquet.client.metrics import RECEIVED
 from roquet.client.reading.message import ReceivedMessage, settle
 from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
 from roquet.client.spans.message_attributes import MessageRequest
@@ -138,6 +139,8 @@ class PullConsumer(RebalancedConsumer):
             raise
         reply = pulled.reply
         messages, next_offset = self._unfolded(reply, queue)
+        if (metrics := self._config.metrics) is not None:
+            metrics.add(RECEIVED, len(messages), queue.topic, self.group)
         if spans is not None:
             spans.received(request, messages, clock.monotonic_ms() - began_ms)
         wanted = message_filter.tags
@@ -299,6 +302,9 @@ class PullConsumer(RebalancedConsumer):
             self._rebalancing = await self._rebalancer.start()
             self._is_sharing = True
         self._subscriptions_changed()
+
+    def _has_queues(self) -> bool:
+        return self._rebalancer.has_succeeded or not self._is_sharing
 
     def _settle_polled(self) -> None:
         polled, self._polled = self._polled, ()

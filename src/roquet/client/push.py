@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from roquet.client.arguments import Topics, list_of_topics
+from roquet.client.arguments import SubscribedTopics, list_of_topics
 from roquet.client.config import ConsumerConfig, config_or_default
 from roquet.client.consumer import RebalancedConsumer
 from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
@@ -39,7 +39,7 @@ class PushConsumer(RebalancedConsumer):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
-        topic: Topics | None = None,
+        topic: SubscribedTopics | None = None,
         tags: str = ALL,
         sql: str | None = None,
         config: ConsumerConfig | None = None,

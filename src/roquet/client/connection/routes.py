@@ -20,8 +20,7 @@ from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, TopicRoute
 from roquet.model.topic import MASTER_ID
 from roquet.net.pool import ChannelPool
-from roquet.wire.call import Call, R
-from roquet.wire.calls.admin.namesrv import SystemTopics
+from roquet.wire.call import Call, R, Reply
 from roquet.wire.calls.bodies import TopicList
 from roquet.wire.calls.route import GetAllTopics, GetRoute
 from roquet.wire.codes import ResponseCode
@@ -89,7 +88,7 @@ class NameServers:
             f"no name server answered at {where} ({reason}); is it running? `roquet dev` starts one"
         )
 
-    async def list_topics(self, call: GetAllTopics | SystemTopics) -> Sequence[str]:
+    async def list_topics(self, call: Call[Reply]) -> Sequence[str]:
         """Names of topics; CallRefused, with advice, when the name server does not list them."""
         try:
             reply = await self.ask(call)
@@ -129,6 +128,11 @@ class Routes:
     def on_change(self, callback: RouteListener) -> None:
         """Add a callback for each new or changed route."""
         self._changed.append(callback)
+
+    @property
+    def failure(self) -> str | None:
+        """The error while refreshes fail."""
+        return self._throttle.failure
 
     @property
     def brokers(self) -> Sequence[BrokerData]:

@@ -11,7 +11,7 @@ from roquet.client.reading.offsets import GroupOffsets
 from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, ConnectFailed, RoquetError
-from roquet.rules.consumption.topic_patterns import TopicPattern, listed_after, match_topics
+from roquet.rules.consumption.topic_patterns import TopicPattern, absences_after, match_topics
 from roquet.wire.calls.admin.namesrv import SystemTopics
 from roquet.wire.calls.route import GetAllTopics
 
@@ -45,8 +45,8 @@ class TopicPatterns:
         self._subscribed, self._use, self._drop = subscribed, use, drop
         self._filters: dict[TopicPattern, SubscriptionFilter] = {}
         self._joined: dict[str, TopicPattern] = {}
-        self._listed_ms: dict[str, int] = {}
-        """When each joined topic was last listed."""
+        self._absent_since_ms: dict[str, int | None] = {}
+        """Since when each joined topic is not listed; None if it is."""
         self._refused: dict[str, str] = {}
         """Topics that match and may not be read, with the reason."""
         self._lock = asyncio.Lock()
@@ -73,7 +73,7 @@ class TopicPatterns:
     def release(self, topic: str) -> None:
         """Forget a topic, which is subscribed by its name from now on."""
         self._joined.pop(topic, None)
-        self._listed_ms.pop(topic, None)
+        self._absent_since_ms.pop(topic, None)
 
     def has_joined(self, topic: str) -> bool:
         """Whether a topic is subscribed because it matches a pattern."""
@@ -131,14 +131,12 @@ class TopicPatterns:
         """
         async with self._lock:
             if listed := await self._list():  # else no broker has registered yet: each has topics
-                self._listed_ms = listed_after(self._listed_ms, listed.keys(), self._now_ms())
-                for topic in self._joined.keys() - self._listed_ms.keys():
+                now_ms = self._session.config.clock.monotonic_ms()
+                self._absent_since_ms = absences_after(self._absent_since_ms, listed, now_ms)
+                for topic in self._joined.keys() - self._absent_since_ms.keys():
                     log.info("group %s: topic %s is gone", self._group, topic)
                     self._leave(topic)
                 await self._join({t: p for t, p in listed.items() if t not in self._subscribed})
-
-    def _now_ms(self) -> int:
-        return self._session.config.clock.monotonic_ms()
 
     async def _list(self) -> Mapping[str, TopicPattern] | None:
         """The topics that match; None when the name server knows no topic at all."""
@@ -159,7 +157,7 @@ class TopicPatterns:
             is_wanted = new[topic] in self._filters and topic not in self._subscribed
             if is_allowed and is_wanted:  # neither has changed meanwhile
                 log.info("group %s: topic %s matches a pattern", self._group, topic)
-                self._joined[topic], self._listed_ms[topic] = new[topic], self._now_ms()
+                self._joined[topic], self._absent_since_ms[topic] = new[topic], None
                 self._use(message_filter)
 
     async def _may_read(self, message_filter: SubscriptionFilter, limit: asyncio.Semaphore) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
 from roquet.client.connection.session import Session
+from roquet.client.metrics import REBALANCES
 from roquet.client.reading.offsets import GroupOffsets
 from roquet.client.reading.ordered_reader import OrderedReader
 from roquet.client.reading.pull_request import SubscriptionFilter, subscribed_ms
@@ -66,6 +67,8 @@ class Rebalancer:
         self._filters = filters
         self._commits = commits
         self.allocator = QueueAllocator(session, config, group)
+        self.has_succeeded = False
+        """Whether all topics were shared out since the start; a retry topic may be missing."""
         self._wakeup = Wakeup()
         self._rebalance_lock = asyncio.Lock()
         self._rebalancing: asyncio.Task[Any] | None = None
@@ -152,6 +155,8 @@ class Rebalancer:
         while True:
             try:
                 failures = 0 if await self.rebalance() else failures + 1
+                if (metrics := self._config.metrics) is not None:
+                    metrics.add(REBALANCES, 1, self.group, "failed" if failures else "ok")
                 is_said = is_said and failures > 0
             except Exception:
                 failures += 1
@@ -186,8 +191,9 @@ class Rebalancer:
         await self._apply(AssignmentDiff(tuple(unsubscribed), ()))
         await self._drop_silent()
         await self._take_start_offsets()
-        outcomes = [await self._rebalance_topic(topic) for topic in list(self._filters)]
-        return all(outcomes)
+        done = {topic: await self._rebalance_topic(topic) for topic in list(self._filters)}
+        self.has_succeeded |= all(is_done for t, is_done in done.items() if not is_retry(t))
+        return all(done.values())
 
     async def _drop_silent(self) -> None:
         now_ms = self._config.clock.monotonic_ms()

@@ -16,7 +16,7 @@ from roquet.model.namespaces import namespace_of, unwrap
 TopicPattern: TypeAlias = re.Pattern[str]
 
 ABSENCE_MS: Final = 60_000
-"""Time for which a topic is not listed before it counts as deleted: a name server that was
+"""Time from the first list without a topic until it counts as deleted: a name server that was
 restarted knows nothing until the brokers register with it, which each does every 30 s."""
 
 _PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX)
@@ -56,9 +56,18 @@ def match_topics(
     }
 
 
-def listed_after(
-    listed_ms: Mapping[str, int], listed: Collection[str], now_ms: int
-) -> dict[str, int]:
-    """When each topic was last listed, after a list made now; without those that are gone."""
-    latest = {topic: now_ms if topic in listed else at for topic, at in listed_ms.items()}
-    return {topic: at for topic, at in latest.items() if now_ms - at < ABSENCE_MS}
+def absences_after(
+    absent_since_ms: Mapping[str, int | None], listed: Collection[str], now_ms: int
+) -> dict[str, int | None]:
+    """Since when each topic is absent, None if it is not, after a list made now.
+
+    Those that are gone are left out.
+    """
+    since_ms: dict[str, int | None] = {}
+    for topic, absent_ms in absent_since_ms.items():
+        first_ms = now_ms if absent_ms is None else absent_ms
+        if topic in listed:
+            since_ms[topic] = None
+        elif now_ms - first_ms < ABSENCE_MS:
+            since_ms[topic] = first_ms
+    return since_ms
