@@ -86,7 +86,7 @@ def test_an_import_of_the_client_loads_no_part_of_it() -> None:
         ("Producer", 120, {"roquet.client.rebalance", "roquet.client.tracing.tracer"}),
         (
             "PushConsumer",
-            152,
+            159,
             {"roquet.store", "roquet.rules.sql92", "roquet.client.tracing.tracer"},
         ),
     ],

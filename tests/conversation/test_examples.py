@@ -34,6 +34,7 @@ SAID = {
     "faststream_app.py": "mailed ada 119 EUR",
     "idempotent.py": "in all 600",
     "pull.py": "100 entries",
+    "readyz.py": "\nready\n",
     "retries.py": "charged 13 after 2 retries",
     "send.py": "stored in Orders@broker-a:",
     "send_many.py": "Readings@broker-a:3",
@@ -106,4 +107,6 @@ async def test_the_fastapi_service_sends_and_bills(
         async with asyncio.timeout(30):
             while not (billed := (await client.get("/billed")).json()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
+        ready = await client.get("/readyz")
+        assert (ready.status_code, ready.json()) == (200, {"reason": "ready"})
     assert billed == [{"customer": "ada", "amount": 42}]

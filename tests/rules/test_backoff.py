@@ -1,11 +1,14 @@
 """Pauses between attempts double, up to a longest pause."""
 
+import math
+from datetime import timedelta
 from itertools import islice, pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.rules.backoff import backoff_ms
+from roquet.rules.backoff import CHOSEN_PAUSE_S_MAX, backoff_ms, chosen_pause_ms
 
 PAUSES_MS = st.integers(1, 10_000)
 COUNTS = st.integers(2, 40)
@@ -42,3 +45,20 @@ def test_pauses_never_get_shorter_nor_more_than_double(
 def test_two_backoffs_are_independent() -> None:
     one, other = backoff_ms(100), backoff_ms(100)
     assert [next(one), next(one), next(other)] == [100, 200, 100]
+
+
+@given(st.floats(0, CHOSEN_PAUSE_S_MAX))
+def test_a_chosen_pause_may_be_seconds_or_a_timedelta(seconds: float) -> None:
+    assert chosen_pause_ms(seconds) == round(seconds * 1_000)
+    delta = timedelta(milliseconds=round(seconds * 1_000))
+    assert chosen_pause_ms(delta) == round(seconds * 1_000)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [-1, -0.001, math.nan, math.inf, CHOSEN_PAUSE_S_MAX + 1, True, None, "5", timedelta(days=2),
+     timedelta(seconds=-1), 10**400],
+    ids=repr,
+)  # fmt: skip
+def test_what_is_no_pause_is_not_taken_for_one(chosen: object) -> None:
+    assert chosen_pause_ms(chosen) is None

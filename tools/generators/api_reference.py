@@ -45,6 +45,7 @@ CLIENT = {
     "model/queue.py": ["MessageQueue"],
     "model/results.py": ["SendReceipt", "SendStatus", "PullResult", "PullStatus"],
     "net/tls.py": ["Tls"],
+    "rules/health.py": ["ClientHealth", "ConsumerHealth", "StuckHandler"],
     "client/config.py": ["SpanProvider"],
 }
 FUNCTIONS = {

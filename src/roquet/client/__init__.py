@@ -10,6 +10,7 @@
     connection/                                 identity, routes, heartbeats, background tasks
     spans/                                      OpenTelemetry's spans, where a setting asks for them
     config · arguments                          settings · checks of what users pass
+    metrics                                     counts of sends, receives and handlers
 
 Each line imports only from those below it; a contract in pyproject.toml checks that.
 """
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from roquet.model.subscription import MessageModel
     from roquet.net.tls import Tls
     from roquet.rules.allocate import Strategy
+    from roquet.rules.health import ClientHealth, ConsumerHealth, StuckHandler
     from roquet.rules.replication.read_from import ReadFrom
     from roquet.wire.records.compression import Compression
 
@@ -77,12 +79,14 @@ __all__ = [
     "CallTimeout",
     "Chance",
     "ClientConfig",
+    "ClientHealth",
     "Compression",
     "ConfigError",
     "ConnectFailed",
     "ConnectionLost",
     "ConsumeFrom",
     "ConsumerConfig",
+    "ConsumerHealth",
     "FieldError",
     "KeyHash",
     "LocalTransaction",
@@ -116,6 +120,7 @@ __all__ = [
     "SpanProvider",
     "StoredMessage",
     "Strategy",
+    "StuckHandler",
     "Tls",
     "Transaction",
     "TransactionCheck",
@@ -150,6 +155,7 @@ _NAMES_BY_MODULE: Final = {
     "model.subscription": "MessageModel",
     "net.tls": "Tls",
     "rules.allocate": "Strategy",
+    "rules.health": "ClientHealth ConsumerHealth StuckHandler",
     "rules.replication.read_from": "ReadFrom",
     "wire.records.compression": "Compression",
 }

@@ -1,14 +1,18 @@
 """Argument checks of the client's public methods: UsageError says what to pass instead."""
 
 import inspect
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from roquet.model.errors import UsageError
 from roquet.model.moments import EPOCH
 from roquet.model.names import is_text
 from roquet.model.queue import MessageQueue
+
+SubscribedTopics: TypeAlias = str | re.Pattern[str] | Sequence[str | re.Pattern[str]]
+"""Topics by their names, and by regular expressions that match whole names."""
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -45,6 +49,13 @@ def check_time(time: object, name: str) -> int:
     if time.utcoffset() is None:
         raise UsageError(f"{name}: {time} has no time zone; datetime.now(UTC) has one")
     return (time - EPOCH) // timedelta(milliseconds=1)
+
+
+def check_pattern(pattern: re.Pattern[Any]) -> re.Pattern[str]:
+    """Return a compiled regular expression of topics; UsageError for one of bytes."""
+    if not isinstance(pattern.pattern, str):
+        raise UsageError(f"a pattern of topics is that of a str, not {pattern!r:.100}")
+    return pattern
 
 
 def list_of_topics(topics: object) -> list[Any]:

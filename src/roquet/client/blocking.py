@@ -31,7 +31,7 @@ from roquet.client import pop, push
 from roquet.client import producer as sending
 from roquet.client import pull as pulling
 from roquet.client import transaction as transacting
-from roquet.client.arguments import check_function, check_timeout
+from roquet.client.arguments import SubscribedTopics, check_function, check_timeout
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig, Selector
 from roquet.client.connection.loop_thread import LoopThread
 from roquet.client.connection.stop_signals import PROCESS, StopSignals, is_main_thread
@@ -244,6 +244,7 @@ class Producer(_Client[sending.Producer]):
         self._caller = threading.local()
 
     flush = _waiting(sending.Producer.flush)
+    health = _calling(sending.Producer.health)
     send_oneway = _waiting(sending.Producer.send_oneway)
     send_batch = _waiting(sending.Producer.send_batch)
     recall = _waiting(sending.Producer.recall)
@@ -406,6 +407,7 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
         return self._client.assignment()
 
     lag = _waiting(Consumer.lag)
+    health = _calling(Consumer.health)
     pause = _calling(Consumer.pause)
     resume = _calling(Consumer.resume)
     paused = _calling(Consumer.paused)
@@ -538,7 +540,7 @@ class _Subscriber(_Consumer[S, M, AsyncM]):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
-        topic: str | Sequence[str] | None = None,
+        topic: SubscribedTopics | None = None,
         tags: str = ALL,
         sql: str | None = None,
         config: ConsumerConfig | None = None,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from datetime import timedelta
 from enum import Enum
 from pathlib import Path
 from random import Random
@@ -10,6 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from roquet.client.metrics import ClientMetrics
 from roquet.model.config_check import CheckedConfig, check_least
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.message import Message
@@ -33,6 +35,10 @@ from roquet.wire.records.compression import Compression
 Around: TypeAlias = Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
 """A function that is called with what a handler is called with. What it returns is entered before
 the handler, and left after it with the handler's exception, if that raises one."""
+
+Backoff: TypeAlias = Callable[[int, BaseException | None], timedelta | float]
+"""Chooses the pause after failed attempts: called with their number, from 1 on, and the last error,
+None where there is none. Returns a timedelta or seconds, up to a day."""
 
 NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
 """Environment variable with name server addresses; Apache RocketMQ's clients read it as well."""
@@ -145,6 +151,9 @@ class ClientConfig(CheckedConfig, frozen=True, kw_only=True):
     """Make OpenTelemetry spans of sends, receives, handlers and settlements, and carry their
     context in the messages' properties. True takes the TracerProvider of the process; or give one.
     None makes spans under `opentelemetry-instrument`. Needs the extra `roquet[tracing]`."""
+    metrics: ClientMetrics | None = None
+    """Counts sends, receives, handlers and rebalances by topic and group, see
+    `roquet.client.metrics`; one object may be in the settings of several clients."""
     namespace: str | None = None
     """Prefix of topic and group names (`namespace%topic`), removed again from what users see:
     clients of different namespaces do not see each other. Queues, and so receipts, show full
@@ -174,6 +183,9 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
     retry_times: int = 2
     """Attempts after the first one, on another broker if there is one and the message's order
     allows it."""
+    backoff: Backoff | None = None
+    """Chooses the pause before a send is tried again at the same broker; None: 100 ms, doubled up
+    to 500 ms. The send's timeout still applies, and another broker is tried at once."""
     retry_less_durable: bool = False
     """Send a message again to another broker when it is stored less durably than the broker's
     settings promise. The message is then stored twice."""
@@ -210,6 +222,7 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
         check_least(self, PRODUCER_MINIMUMS)
         if self.selector is not None and not callable(self.selector):
             raise ConfigError(f"selector: expected a function, not {self.selector!r}")
+        _check_backoff(self.backoff)
         if not 0 <= self.compress_level <= (highest := _LEVELS[self.compression]):
             raise ConfigError(f"compress_level: {self.compress_level} is not within 0 to {highest}")
 
@@ -265,6 +278,10 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     retries_max: int | None = None
     """Retries of a failed message before it becomes a dead letter; None takes the group's settings,
     and retries an ordered message for ever."""
+    backoff: Backoff | None = None
+    """Chooses the pause before the next try of a failed message, unless `nack` names one. Called on
+    the event loop with the number of failed tries and the handler's error. A PushConsumer rounds it
+    up to the brokers' delay levels, from 1 s to 2 h, unless it is `ordered`."""
     ordered_pause_ms: int = 1_000
     """Pause before the retry of a failed ordered message."""
     auto_commit: bool = False
@@ -304,8 +321,14 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, CONSUMER_MINIMUMS)
+        _check_backoff(self.backoff)
         if not _are_functions(self.around):
             raise ConfigError(f"around: several functions, as [f], not {self.around!r:.100}")
+
+
+def _check_backoff(backoff: object) -> None:
+    if backoff is not None and not callable(backoff):
+        raise ConfigError(f"backoff: expected a function, not {backoff!r:.100}")
 
 
 def _are_functions(values: object) -> bool:

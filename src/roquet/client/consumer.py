@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, Generic, Self
@@ -11,18 +12,27 @@ from roquet.client.arguments import (
     TIMEOUT_MS_MAX,
     check_function,
     check_number,
+    check_pattern,
     check_time,
     check_timeout,
 )
 from roquet.client.config import ConsumerConfig, check_consumption, strategy_name
 from roquet.client.connection import open_consumers
 from roquet.client.connection.background import cancel_and_wait
+from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.client.connection.session import Session
+from roquet.client.metrics import WAITING, MetricSample
 from roquet.client.operator.broker_requests import BrokerRequests, DirectConsumer
+from roquet.client.operator.consumer_health import HealthSource, consumer_health
 from roquet.client.operator.running_info import ConsumerStatus
 from roquet.client.reading.graceful_stop import GracefulStop
 from roquet.client.reading.handler_contexts import in_contexts
-from roquet.client.reading.handler_pool import HandlerPool, MessageHandler, create_pool
+from roquet.client.reading.handler_pool import (
+    HandlerPool,
+    MessageHandler,
+    create_pool,
+    is_coroutine_function,
+)
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import M, ReceivedMessage
 from roquet.client.reading.message_batch import (
@@ -39,6 +49,7 @@ from roquet.client.reading.pull_request import Puller, SubscriptionFilter
 from roquet.client.reading.queue_reader import QueueReader, ReaderContext
 from roquet.client.reading.request_reply import ReplySender
 from roquet.client.reading.retry import FailurePolicy, RetryLocally, RetrySender
+from roquet.client.reading.topic_patterns import TopicPatterns
 from roquet.client.rebalance.assigned_queues import AssignedQueues
 from roquet.client.rebalance.listeners import RebalanceListener
 from roquet.client.rebalance.rebalancer import Rebalancer
@@ -51,11 +62,16 @@ from roquet.model.namespaces import unwrap, wrap
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, ConsumeType, HeartbeatData, MessageModel
 from roquet.net.clock import every
+from roquet.rules.consumption.topic_patterns import TopicPattern
+from roquet.rules.health import ConsumerHealth
 
 log = logger(__name__)
 
 FETCH_TIMEOUT_MS: Final = 5_000
 """Default timeout of a fetch, that of Java's poll."""
+
+STUCK_MS: Final = 60_000
+"""Time after which a handler at work on one message counts as stuck for `health`."""
 
 
 class Consumer(Generic[M]):
@@ -94,18 +110,24 @@ class Consumer(Generic[M]):
         replies = ReplySender(self._session, config, group)
         context = ReaderContext(
             inbox, self._puller, self._failures, self._session.background, replies,
-            spans=self._session.spans,
+            spans=self._session.spans, pauses=ChosenPauses(config.backoff),
         )  # fmt: skip
         self._assigned_queues = AssignedQueues(context, self._offsets, config)
         self._filters: dict[str, SubscriptionFilter] = {}
+        self._patterns = TopicPatterns(
+            self._session, self._offsets, group, self._filters, self._use_filter, self._drop_filter
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tracer = open_tracer(self._session, config, group)
         self._graceful_stop = GracefulStop(config, self.stop)
         self._was_read = False
+        self._pool: HandlerPool[Any] | None = None
+        """Calls the handler of `run`, while that runs."""
         self._rebalancer = Rebalancer(
             self._session, config, group, self._assigned_queues, self._offsets, self._filters,
             commits=self._saves_progress,
         )  # fmt: skip
+        self._rebalancer.on_members_changed = self._patterns.wakeup.set
         self._direct_consumer = DirectConsumer(config, replies, self._message_kind)
         self._consumer_status = ConsumerStatus(
             self._session, self._assigned_queues, context.rates, self._data
@@ -159,10 +181,70 @@ class Consumer(Generic[M]):
         topic = check_topic(self._full_name(topic))
         return SubscriptionFilter.from_user(topic, tags, sql, self._config)
 
+    def _subscribe(self, topic: str | TopicPattern, tags: str, sql: str | None) -> None:
+        """Subscribe to a topic, or to those that a pattern matches, now and later."""
+        if not isinstance(topic, re.Pattern):
+            message_filter = self._filter(topic, tags, sql)
+            self._patterns.release(message_filter.topic)
+            self._use_filter(message_filter)
+            return
+        pattern = check_pattern(topic)
+        self._patterns.add(pattern, SubscriptionFilter.from_user("", tags, sql, self._config))
+        if self.is_open:
+            self._patterns.follow()
+
+    def _unsubscribe(self, topic: str | TopicPattern) -> None:
+        if isinstance(topic, re.Pattern):
+            self._patterns.remove(topic)
+            return
+        name = check_topic(self._full_name(topic))
+        if self._patterns.has_joined(name):
+            raise UsageError(f"topic {topic} is subscribed by a pattern: unsubscribe that")
+        self._drop_filter(name)
+
+    def _use_filter(self, message_filter: SubscriptionFilter) -> None:
+        """Subscribe to one topic, or change its filter."""
+        raise NotImplementedError
+
+    def _drop_filter(self, topic: str) -> None:
+        """End the subscription to one topic."""
+        raise NotImplementedError
+
     def assignment(self) -> Sequence[MessageQueue]:
         """The queues assigned to this member now, without those of the group's retry topic."""
         held = list(self._assigned_queues.readers)  # one step: used by other threads, too
         return sorted(queue for queue in held if not is_retry(queue.topic))
+
+    def health(self, *, stuck_ms: int = STUCK_MS) -> ConsumerHealth:
+        """Whether the consumer is ready, and why not: at once, without asking anybody.
+
+        Handlers count as stuck that have been seen at work on one message for `stuck_ms`.
+        """
+        check_number(stuck_ms, "stuck_ms")
+        return consumer_health(
+            self._session,
+            self._health_sources(),
+            self._pool,
+            waiting=len(self._inbox),
+            has_queues=self._has_queues(),
+            handled_ms=self._progress_ms(),
+            stuck_ms=stuck_ms,
+        )
+
+    def _samples(self) -> Iterator[MetricSample]:
+        yield from self._consumer_status.samples()
+        yield MetricSample(WAITING, (self.group,), len(self._inbox))
+
+    def _health_sources(self) -> Sequence[HealthSource]:
+        return list(self._assigned_queues.readers.values())
+
+    def _progress_ms(self) -> Sequence[int]:
+        """Times at which handling has made progress."""
+        readers = list(self._assigned_queues.readers.values())
+        return [reader.observe_progress() for reader in readers]
+
+    def _has_queues(self) -> bool:
+        return self._rebalancer.has_succeeded
 
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Unhandled messages of each assigned queue, by the brokers' current offsets."""
@@ -172,8 +254,9 @@ class Consumer(Generic[M]):
     async def start(self) -> None:
         """Join the group; `async with` does this.
 
-        A PushConsumer raises CallRefused when the brokers do not support a filter expression, and
-        ConfigError when they do not support the strategy.
+        A PushConsumer raises CallRefused when the brokers do not support a filter expression, or
+        the name server does not list the topics for a pattern, and ConfigError when the brokers do
+        not support the strategy.
         """
         self._session.start(self._data)
         self._loop = asyncio.get_running_loop()
@@ -183,6 +266,8 @@ class Consumer(Generic[M]):
         try:
             open_consumers.register(self)
             self._offsets.open()
+            if self._config.metrics is not None:
+                self._config.metrics.watch(self._samples)
             names = ", ".join(self._session.addresses)
             log.info("%s joins group %s, by name servers %s", self.client_id, self.group, names)
             clock, supervise = self._config.clock, self._session.background.supervise
@@ -227,6 +312,7 @@ class Consumer(Generic[M]):
             return
         self._session.check_owner()
         self._graceful_stop.is_closing = True
+        await self._patterns.stop()
         await self._stop_assigning()
         self.stop()
         try:
@@ -264,11 +350,14 @@ class Consumer(Generic[M]):
 
     def _fail_reads(self, error: Exception) -> None:
         """Make all reads raise, and stop all background tasks."""
+        self._session.fault = error
         self._inbox.fail(error)
         self._session.background.cancel()
 
     async def _end(self) -> None:
         open_consumers.unregister(self)
+        if self._config.metrics is not None:
+            self._config.metrics.unwatch(self._samples)
         self._offsets.close()
         await self._session.close()
         self._graceful_stop.close()
@@ -293,7 +382,7 @@ class Consumer(Generic[M]):
         if self._was_read:
             return
         self._was_read = True
-        if not self.subscriptions:
+        if not self.subscriptions and not self._patterns:
             log.warning(
                 "group %s: no topic is subscribed, so no message comes: give `topic=`, or call"
                 " `subscribe` (a PullConsumer may `assign` queues)", self.group,
@@ -357,7 +446,16 @@ class Consumer(Generic[M]):
         traced = handler if self._tracer is None else self._tracer.wrap(handler)
         if self._session.spans is not None:
             traced = in_spans(traced, self._session.spans)
-        await self._run(create_pool(traced, self._inbox, self._config), handler)
+        await self._run(self._create_pool(traced, self._inbox), handler)
+
+    def _create_pool(self, handler: MessageHandler[Any], inbox: Inbox[Any]) -> HandlerPool[Any]:
+        """A pool for a handler, which is timed where metrics are wanted."""
+        is_async, config = is_coroutine_function(handler), self._config
+        if config.metrics is not None:
+            from roquet.client.reading.handler_times import timed  # few programs need it
+
+            handler = timed(handler, config.metrics, self.group, config.clock)
+        return create_pool(handler, inbox, config, is_async=is_async)
 
     async def run_batch(
         self, handler: BatchHandler[M], *, size: int = BATCH_SIZE, wait_ms: int = BATCH_WAIT_MS
@@ -382,13 +480,17 @@ class Consumer(Generic[M]):
         if self._config.ordered:
             raise UsageError("an ordered consumer hands out one message at a time: use `run`")
         batches = BatchInbox(self._inbox, size, wait_ms)
-        await self._run(create_pool(handler, batches, self._config), handler_of_one(handler))
+        await self._run(self._create_pool(handler, batches), handler_of_one(handler))
 
     async def _run(self, pool: HandlerPool[Any], handler: MessageHandler[M]) -> None:
         """Let a pool work to its end; `handler` is for messages that operators send directly."""
         task = asyncio.create_task(pool.run(), name=f"handlers of {self.group}")
         self._direct_consumer.use_handler(handler, task)
-        await self._graceful_stop.wait_for(task)
+        self._pool = pool
+        try:
+            await self._graceful_stop.wait_for(task)
+        finally:
+            self._pool = None
 
     # Assigned queues.
 
@@ -469,10 +571,18 @@ class RebalancedConsumer(Consumer[ReceivedMessage]):
     """Whether the group shares its queues: not before the first subscription of a PullConsumer."""
     _rebalancing: asyncio.Task[None] | None = None
 
-    def unsubscribe(self, topic: str) -> None:
-        """End the subscription to a topic."""
+    def unsubscribe(self, topic: str | TopicPattern) -> None:
+        """End the subscription to a topic, or to a pattern and its topics."""
         self._check_if_open()
-        self._filters.pop(check_topic(self._full_name(topic)), None)
+        self._unsubscribe(topic)
+
+    def _use_filter(self, message_filter: SubscriptionFilter) -> None:
+        self._filters[message_filter.topic] = message_filter
+        self._assigned_queues.change(message_filter)
+        self._subscriptions_changed()
+
+    def _drop_filter(self, topic: str) -> None:
+        self._filters.pop(topic, None)
         self._subscriptions_changed()
 
     def _subscriptions_changed(self) -> None:

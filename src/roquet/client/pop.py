@@ -4,21 +4,22 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from roquet.client.arguments import list_of_topics
+from roquet.client.arguments import SubscribedTopics, list_of_topics
 from roquet.client.config import ConsumeFrom, ConsumerConfig, config_or_default
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
 from roquet.client.consumer import Consumer
 from roquet.client.operator.broker_requests import DirectPoppedMessage
+from roquet.client.operator.consumer_health import HealthSource
 from roquet.client.popping.acks import PopAcks
 from roquet.client.popping.pop_batch import PoppedMessage, PopTarget
 from roquet.client.popping.pop_loop import ANY_QUEUE, PopLoop
 from roquet.client.popping.prefetch_buffer import PrefetchBuffer
-from roquet.client.reading.pull_request import check_filters, subscribed_ms
+from roquet.client.reading.pull_request import SubscriptionFilter, check_filters, subscribed_ms
 from roquet.model.errors import ConfigError, RoquetError, UsageError
-from roquet.model.names import check_topic
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ALL, ConsumeType, MessageModel
 from roquet.rules.consumption.pop import COUNT_MAX
+from roquet.rules.consumption.topic_patterns import TopicPattern
 from roquet.wire.calls.admin.client_forwarding import PopInfo
 
 SEARCH_MS: Final = 1_000
@@ -49,7 +50,7 @@ class PopConsumer(Consumer[PoppedMessage]):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
-        topic: str | Sequence[str] | None = None,
+        topic: SubscribedTopics | None = None,
         tags: str = ALL,
         sql: str | None = None,
         config: ConsumerConfig | None = None,
@@ -69,23 +70,30 @@ class PopConsumer(Consumer[PoppedMessage]):
         for each in list_of_topics(topic):
             self.subscribe(each, tags, sql=sql)
 
-    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
+    def subscribe(
+        self, topic: str | TopicPattern, tags: str = ALL, *, sql: str | None = None
+    ) -> None:
         """Subscribe to a topic: to all messages, or to those with one of some tags (`A || B`).
 
-        `sql` filters by properties instead, as in PushConsumer.
+        `sql` filters by properties instead, and a compiled pattern subscribes to the topics that it
+        matches in full, both as in PushConsumer.
         """
         self._check_if_open()
-        message_filter = self._filter(topic, tags, sql)
+        self._subscribe(topic, tags, sql)
+
+    def unsubscribe(self, topic: str | TopicPattern) -> None:
+        """End the subscription to a topic, or to a pattern and its topics."""
+        self._check_if_open()
+        self._unsubscribe(topic)
+
+    def _use_filter(self, message_filter: SubscriptionFilter) -> None:
         self._filters[message_filter.topic] = message_filter
         self._stop_popping(message_filter.topic)
         if self.is_open:
             self._session.membership.trigger()
             self._changed.set()
 
-    def unsubscribe(self, topic: str) -> None:
-        """End the subscription to a topic."""
-        self._check_if_open()
-        topic = check_topic(self._full_name(topic))
+    def _drop_filter(self, topic: str) -> None:
         self._filters.pop(topic, None)
         self._stop_popping(topic)
         if self.is_open:
@@ -100,6 +108,15 @@ class PopConsumer(Consumer[PoppedMessage]):
         self._session.check()
         queues = [q for t in self._filters for q in self._session.routes.readable(t) or ()]
         return dict(zip(queues, await asyncio.gather(*map(self._lag, queues)), strict=True))
+
+    def _health_sources(self) -> Sequence[HealthSource]:
+        return list(self._pop_loops.values())
+
+    def _progress_ms(self) -> Sequence[int]:
+        return [] if self._acks.acked_ms is None else [self._acks.acked_ms]
+
+    def _has_queues(self) -> bool:
+        return bool(self._pop_loops)
 
     def _popped(self) -> Mapping[MessageQueue, PopInfo]:
         """The number of prefetched messages, reported to operators for each popped broker."""
@@ -125,6 +142,7 @@ class PopConsumer(Consumer[PoppedMessage]):
         self._buffer.resume()
 
     async def _begin(self) -> None:
+        await self._patterns.begin()
         await check_filters(self._session, self.group, self._filters.values())
         await self._take_start_offsets(is_start=True)
         self._session.routes.on_change(lambda _: self._changed.set())

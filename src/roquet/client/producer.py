@@ -28,6 +28,7 @@ from roquet.model.names import check_group, check_topic
 from roquet.model.namespaces import wrap
 from roquet.model.results import SendReceipt
 from roquet.model.subscription import HeartbeatData, ProducerData
+from roquet.rules.health import ClientHealth
 from roquet.wire.calls.timer import Recall
 from roquet.wire.receipt_handle import decode_recall_handle
 
@@ -83,6 +84,13 @@ class Producer:
     def client_id(self) -> str:
         """The id by which brokers know this producer."""
         return self._session.identity.client_id
+
+    def health(self) -> ClientHealth:
+        """Whether the producer is ready, and why not: at once, without asking anybody.
+
+        A producer that has not sent yet knows no brokers, and is ready.
+        """
+        return self._session.health()
 
     async def start(self) -> None:
         """Open connections; `async with` does this."""

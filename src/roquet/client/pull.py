@@ -1,5 +1,6 @@
 """PullConsumer: you choose the queues and manage the offsets."""
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
@@ -19,6 +20,7 @@ from roquet.client.arguments import (
 from roquet.client.config import ConsumerConfig, config_or_default
 from roquet.client.connection.routes import SEARCH_PAUSE_MS
 from roquet.client.consumer import FETCH_TIMEOUT_MS, RebalancedConsumer
+from roquet.client.metrics import RECEIVED
 from roquet.client.reading.message import ReceivedMessage, settle
 from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
 from roquet.client.spans.message_attributes import MessageRequest
@@ -28,6 +30,7 @@ from roquet.model.names import check_topic
 from roquet.model.queue import MessageQueue
 from roquet.model.results import PullResult, PullStatus
 from roquet.model.subscription import ALL, ConsumeType
+from roquet.rules.consumption.topic_patterns import TopicPattern
 from roquet.wire.calls.pull import PullReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records import record
@@ -136,6 +139,8 @@ class PullConsumer(RebalancedConsumer):
             raise
         reply = pulled.reply
         messages, next_offset = self._unfolded(reply, queue)
+        if (metrics := self._config.metrics) is not None:
+            metrics.add(RECEIVED, len(messages), queue.topic, self.group)
         if spans is not None:
             spans.received(request, messages, clock.monotonic_ms() - began_ms)
         wanted = message_filter.tags
@@ -273,22 +278,33 @@ class PullConsumer(RebalancedConsumer):
                 )
         self._session.membership.trigger()
 
-    async def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
+    async def subscribe(
+        self, topic: str | TopicPattern, tags: str = ALL, *, sql: str | None = None
+    ) -> None:
         """Read this member's share of a topic: all messages, or those with one of some tags.
 
-        `sql` filters by properties instead, as in PushConsumer.
+        `sql` filters by properties instead, and a compiled pattern subscribes to the topics that it
+        matches in full, both as in PushConsumer.
         """
         self._session.check()
         if self._is_assigned:
             raise UsageError("this consumer has assigned queues: it cannot subscribe as well")
-        message_filter = self._filter(topic, tags, sql)
-        await check_filters(self._session, self.group, [message_filter])
-        self._assigned_queues.change(message_filter)
-        await self._rebalancer.subscribe(message_filter)
+        if isinstance(topic, re.Pattern):
+            self._subscribe(topic, tags, sql)
+            await self._patterns.begin()
+        else:
+            message_filter = self._filter(topic, tags, sql)
+            await check_filters(self._session, self.group, [message_filter])
+            self._patterns.release(message_filter.topic)
+            self._assigned_queues.change(message_filter)
+            await self._rebalancer.subscribe(message_filter)
         if self._rebalancing is None:
             self._rebalancing = await self._rebalancer.start()
             self._is_sharing = True
         self._subscriptions_changed()
+
+    def _has_queues(self) -> bool:
+        return self._rebalancer.has_succeeded or not self._is_sharing
 
     def _settle_polled(self) -> None:
         polled, self._polled = self._polled, ()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from roquet.client.arguments import list_of_topics
+from roquet.client.arguments import SubscribedTopics, list_of_topics
 from roquet.client.config import ConsumerConfig, config_or_default
 from roquet.client.consumer import RebalancedConsumer
 from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
@@ -16,6 +16,7 @@ from roquet.client.reading.retry import (
 )
 from roquet.model.names import retry_topic
 from roquet.model.subscription import ALL, ConsumeType
+from roquet.rules.consumption.topic_patterns import TopicPattern
 
 _DEFAULTS: Final = ConsumerConfig()
 
@@ -38,7 +39,7 @@ class PushConsumer(RebalancedConsumer):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
-        topic: str | Sequence[str] | None = None,
+        topic: SubscribedTopics | None = None,
         tags: str = ALL,
         sql: str | None = None,
         config: ConsumerConfig | None = None,
@@ -58,19 +59,20 @@ class PushConsumer(RebalancedConsumer):
             return RetryOrdered(config, back)
         return drop_failed if back is None else RetryByBroker(back, self._sent_back)
 
-    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
+    def subscribe(
+        self, topic: str | TopicPattern, tags: str = ALL, *, sql: str | None = None
+    ) -> None:
         """Subscribe to a topic: to all messages, or to those with one of some tags (`A || B`).
 
         `sql` filters by properties instead: `amount > 5 AND region IN ('eu', 'us')`. Raises
-        UsageError with the position of a fault in the expression.
+        UsageError with the position of a fault in the expression. A compiled pattern, as
+        `re.compile("orders-.*")`, subscribes to the topics that it matches in full, now and later.
         """
         self._check_if_open()
-        message_filter = self._filter(topic, tags, sql)
-        self._filters[message_filter.topic] = message_filter
-        self._assigned_queues.change(message_filter)
-        self._subscriptions_changed()
+        self._subscribe(topic, tags, sql)
 
     async def _begin(self) -> None:
+        await self._patterns.begin()
         await check_filters(self._session, self.group, self._filters.values())
         self._rebalancing = await self._rebalancer.start()
 

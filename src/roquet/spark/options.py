@@ -13,12 +13,12 @@ from roquet.model import names
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.names import check_group, check_topic
 from roquet.model.settings import parse_addresses, parse_bool, parse_bytes, parse_int, parse_millis
+from roquet.rules.consumption.topic_patterns import is_user_topic
 from roquet.rules.replication.read_from import ReadFrom
 from roquet.spark import offset_spec
 from roquet.spark.access_options import ACCESS_OPTIONS, AccessOptions, nonempty, take_access
 from roquet.spark.offset_spec import OffsetSpec
 
-_REPLIES: Final = names.reply_topic("")
 _PREFIXES: Final = (names.RETRY_PREFIX, names.DLQ_PREFIX, names.SYSTEM_TOPIC_PREFIX)
 
 
@@ -54,7 +54,7 @@ def _is_selected(pattern: str, topic: str, hidden: frozenset[str]) -> bool:
     for prefix in _PREFIXES:
         if topic.startswith(prefix):
             return pattern.startswith(prefix)
-    return not (topic in names.SYSTEM_TOPICS or topic in hidden or topic.endswith(_REPLIES))
+    return is_user_topic(topic, hidden)
 
 
 GROUP: Final = "roquet-spark"

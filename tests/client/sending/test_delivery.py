@@ -10,6 +10,7 @@ import pytest
 from tests.client.conftest import FakeCluster, config_of, fake_cluster, session_of
 
 from roquet.client.config import ProducerConfig
+from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.client.sending.delivery import MessageDelivery, SendRetries
 from roquet.client.sending.outgoing import OutgoingBatch
 from roquet.client.sending.prepare import PreparedMessage
@@ -325,6 +326,7 @@ class Brokers:
     """Brokers that fail as often as a test says, and note what they are asked, with the time."""
 
     def __init__(self, failures: int, replicated: str = "") -> None:
+        self.chosen_pauses = ChosenPauses(None)
         self.asked: list[tuple[int, str]] = []
         self.others: Iterator[MessageQueue] = cycle((A,))
         self.config = ProducerConfig(clock=this_loop().clock, retry_times=2)

@@ -124,10 +124,13 @@ class ErrorLogThrottle:
         self._patience = patience
         """Number of failures in a row that are not logged."""
         self._failures = 0
+        self.failure: str | None = None
+        """The latest failure since the last success, as a text."""
 
     def report(self, error: object) -> None:
         """Count a failure; the first one above the patience is logged."""
         self._failures += 1
+        self.failure = f"{self._what}: {error}"
         if self._failures == self._patience + 1:
             log.warning("%s: %s; trying again, this is said once", self._what, error)
 
@@ -135,4 +138,4 @@ class ErrorLogThrottle:
         """Note a success; logged if failures were."""
         if self._failures > self._patience:
             log.info("%s: works again", self._what)
-        self._failures = 0
+        self._failures, self.failure = 0, None

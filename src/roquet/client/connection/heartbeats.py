@@ -57,6 +57,8 @@ class Membership:
         """Addresses of brokers that got a heartbeat on their current connection."""
         self._joined: set[str] = set()
         """Addresses of brokers that acknowledged a heartbeat since a connection was last lost."""
+        self._reached: set[str] = set()
+        """Addresses that acknowledged their last heartbeat and have not hung up since."""
         self._telling: asyncio.Task[bool] | None = None
         self._was_let_in = self._is_shut_out = False
         self._is_leaving = False
@@ -77,6 +79,16 @@ class Membership:
                 self._telling = asyncio.create_task(self.send_heartbeats())
             # Concurrent callers share one round; the timeout covers brokers that are down.
             await asyncio.wait({self._telling}, timeout=INTRODUCTION_MS / 1000)
+
+    def is_reached(self, address: str) -> bool:
+        """Whether the broker at an address knows this client, as far as that is known."""
+        return address in self._reached
+
+    @property
+    def failure(self) -> str | None:
+        """The error of a heartbeat that fails at present."""
+        failures = (self._throttles[a].failure for a in self._known if a in self._throttles)
+        return next((failure for failure in failures if failure is not None), None)
 
     def trigger(self) -> None:
         """Send heartbeats now."""
@@ -138,6 +150,7 @@ class Membership:
             await self._pool.call(address, Heartbeat(body=body), self._config.timeout_ms)
         except RoquetError as error:  # the address may be invalid as well
             throttle.report(error)
+            self._reached.discard(address)
             self._routes.invalidate()
             if isinstance(error, CallRefused) and error.code == ResponseCode.NO_PERMISSION:
                 self._denial = error
@@ -145,6 +158,7 @@ class Membership:
         finally:
             self._informed.add(address)
         throttle.clear()
+        self._reached.add(address)
         if address not in self._joined:
             self._joined.add(address)
             log.info("%s is known to the broker at %s", self._data().client_id, address)
@@ -162,6 +176,7 @@ class Membership:
                 "the connection to %s is lost; it is made again when it is needed", channel.address
             )
         self._joined.clear()  # all of them, for the same reason
+        self._reached.discard(channel.address)
         if self.is_awaited():
             self.trigger()
 

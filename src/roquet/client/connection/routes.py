@@ -20,7 +20,7 @@ from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, TopicRoute
 from roquet.model.topic import MASTER_ID
 from roquet.net.pool import ChannelPool
-from roquet.wire.call import Call, R
+from roquet.wire.call import Call, R, Reply
 from roquet.wire.calls.bodies import TopicList
 from roquet.wire.calls.route import GetAllTopics, GetRoute
 from roquet.wire.codes import ResponseCode
@@ -83,10 +83,24 @@ class NameServers:
                 "broker's address; give that of a name server, which is usually at port 9876"
             )
         if isinstance(reason, CallRefused):
-            raise ConnectFailed(f"the name server at {where} refuses: {reason}")
+            raise ConnectFailed(f"the name server at {where} refuses: {reason}") from reason
         raise ConnectFailed(
             f"no name server answered at {where} ({reason}); is it running? `roquet dev` starts one"
         )
+
+    async def list_topics(self, call: Call[Reply]) -> Sequence[str]:
+        """Names of topics; CallRefused, with advice, when the name server does not list them."""
+        try:
+            reply = await self.ask(call)
+        except ConnectFailed as error:
+            if isinstance(refusal := error.__cause__, CallRefused):
+                raise CallRefused(
+                    refusal.code,
+                    f"{error}; a topic pattern needs the list of topics: let this user Get the "
+                    "cluster, or name the topics",
+                ) from error
+            raise
+        return [*codec.loads(bytes(reply.body), TopicList).topic_list]
 
 
 def _is_fault(error: BaseException) -> bool:
@@ -114,6 +128,11 @@ class Routes:
     def on_change(self, callback: RouteListener) -> None:
         """Add a callback for each new or changed route."""
         self._changed.append(callback)
+
+    @property
+    def failure(self) -> str | None:
+        """The error while refreshes fail."""
+        return self._throttle.failure
 
     @property
     def brokers(self) -> Sequence[BrokerData]:
@@ -190,10 +209,9 @@ class Routes:
     async def known_topics(self) -> Sequence[str]:
         """The names of all topics that a name server knows; none when it refuses to list them."""
         try:
-            reply = await self.servers.ask(GetAllTopics())
+            return await self.servers.list_topics(GetAllTopics())
         except CallError:
             return ()
-        return [*codec.loads(bytes(reply.body), TopicList).topic_list]
 
     async def is_still_writable(self, queue: MessageQueue) -> bool:
         """Refresh the route; return whether it still has this queue for writing."""

@@ -23,6 +23,7 @@ from roquet.model.topic import MASTER_ID
 from roquet.net.loop import CURRENT_PROCESS, OwnLoop
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
+from roquet.rules.health import ClientHealth
 from roquet.wire.call import Call, R
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class Session:
         """Whether a close has begun: calls under way may end, new ones are refused."""
         self.started_ms = 0
         self._is_over = False
+        self.fault: Exception | None = None
+        """The error that has ended the client's work before its close."""
         self.spans: ClientSpans | None = None
         """Makes the client's spans for OpenTelemetry; None without the setting `tracing`."""
 
@@ -103,6 +106,24 @@ class Session:
         self.background.supervise(self.routes.refresh_forever, "routes", config.clock)
         self.background.supervise(self.membership.run, "heartbeats", config.clock)
         self.is_open = True
+
+    def health(self, *failures: str) -> ClientHealth:
+        """Health of the connections; `failures` are those of the client's other work."""
+        if not self.is_open or self.fault is not None:
+            return ClientHealth(is_open=False, last_error=str(self.fault) if self.fault else None)
+        reached = {
+            broker.broker_name: self.membership.is_reached(
+                broker.leader or broker.any_address or ""
+            )
+            for broker in self.routes.brokers
+        }
+        found = (*failures, self.membership.failure, self.routes.failure)
+        return ClientHealth(
+            is_open=not self.is_closing and not self.background.is_idle,
+            brokers=tuple(sorted(name for name, is_reached in reached.items() if is_reached)),
+            lost_brokers=tuple(sorted(name for name, is_ok in reached.items() if not is_ok)),
+            last_error=next((failure for failure in found if failure is not None), None),
+        )
 
     async def call(self, broker_name: str, call: Call[R], timeout_ms: int | None = None) -> R:
         """Call a broker's leader, within `config.timeout_ms` by default; see `ChannelPool.call`.

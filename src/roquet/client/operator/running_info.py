@@ -1,11 +1,12 @@
 """Running info: a member's settings, queues and rates, which operators ask for through brokers."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final
 
 from roquet.client.connection.session import Session
+from roquet.client.metrics import HANDLED, IN_FLIGHT, QUEUES, RECEIVED, MetricSample
 from roquet.client.reading.consume_rates import SAMPLE_MS, ConsumeRates
 from roquet.client.reading.ordered_reader import OrderedReader
 from roquet.client.reading.queue_reader import QueueReader
@@ -70,9 +71,23 @@ class ConsumerStatus:
             jstack=stacks,
         )
 
+    def samples(self) -> Iterator[MetricSample]:
+        """Values of metrics that are counted anyway."""
+        (data,) = self._data().consumer_data_set
+        group, in_flight = data.group_name, self._in_flight()
+        for topic, counts in self._rates.counts(in_flight).items():
+            yield MetricSample(RECEIVED, (topic, group), counts.pulled)
+            yield MetricSample(HANDLED, (topic, group, "ok"), counts.handled)
+            yield MetricSample(HANDLED, (topic, group, "failed"), counts.failed)
+        for topic, count in in_flight.items():
+            yield MetricSample(IN_FLIGHT, (topic, group), count)
+        queues = [*self._assigned_queues.readers, *self.popped()]
+        for topic, count in Counter(queue.topic for queue in queues).items():
+            yield MetricSample(QUEUES, (topic, group), count)
+
     def _in_flight(self) -> Mapping[str, int]:
         counts: Counter[str] = Counter()
-        for queue, reader in self._assigned_queues.readers.items():
+        for queue, reader in list(self._assigned_queues.readers.items()):
             counts[queue.topic] += reader.window.count
         return counts
 

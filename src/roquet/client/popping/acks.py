@@ -12,11 +12,13 @@ import msgspec
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
+from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.client.connection.session import Session
+from roquet.client.metrics import HANDLED
 from roquet.client.popping.pop_batch import PopBatch, PoppedMessage
 from roquet.client.reading.message import DEAD_LETTER, InboundMessage, Replies
 from roquet.client.reading.request_reply import ReplySender
-from roquet.client.reading.retry import log_dead_letter
+from roquet.client.reading.retry import note_dead_letter
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, RoquetError
 from roquet.model.topic import SubscriptionGroup
@@ -66,6 +68,9 @@ class PopAcks:
         self._groups: dict[str, SubscriptionGroup] = {}
         self._changing: set[asyncio.Task[None]] = set()
         self._wakeup = Wakeup()
+        self.acked_ms: int | None = None
+        """Time of the last acknowledgement that a broker took; None before the first one."""
+        self.pauses = ChosenPauses(config.backoff)
         self.replies: Replies = ReplySender(session, config, group)
 
     # -- acknowledged ------------------------------------------------------------------------
@@ -95,6 +100,8 @@ class PopAcks:
                     with self._span(broker, acks):
                         await self._send(broker, acks)
                     throttle.clear()
+                    self.acked_ms = self._config.clock.monotonic_ms()
+                    self._count(acks)
                 except CallError as error:
                     throttle.report(error)
                     self._session.routes.invalidate()
@@ -102,6 +109,12 @@ class PopAcks:
                     await self._wakeup.wait(PAUSE_MS)
         finally:
             del self._senders[broker]
+
+    def _count(self, acks: list[PopAck]) -> None:
+        if (metrics := self._config.metrics) is not None:
+            for ack in acks:
+                count = decode_bits(ack.bits).bit_count()
+                metrics.add(HANDLED, count, ack.topic, self._group, "ok")
 
     def _span(self, broker: str, acks: list[PopAck]) -> AbstractContextManager[object]:
         if (spans := self._session.spans) is None:
@@ -155,6 +168,8 @@ class PopAcks:
 
     async def _retry(self, batch: PopBatch, message: InboundMessage, delay_ms: int | None) -> None:
         broker, times = batch.target.broker, message.reconsume_times
+        if (metrics := self._config.metrics) is not None and delay_ms != RELEASE_MS:
+            metrics.add(HANDLED, 1, batch.target.topic, self._group, "failed")
         try:
             group = await self._settings(broker)
             if delay_ms == DEAD_LETTER or times >= self._limit(group):
@@ -180,7 +195,7 @@ class PopAcks:
         with self._session.settle_span("dead_letter", message):
             await self._session.call(batch.target.broker, call)
         batch.finish(message)
-        log_dead_letter(message, self._group)
+        note_dead_letter(message, self._group, self._config.metrics)
 
     async def _change(
         self,

@@ -7,6 +7,7 @@ from typing import Protocol
 import msgspec
 
 from roquet.client.arguments import check_number
+from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.client.reading.message import InboundMessage, ReceivedMessage, Replies
 from roquet.model import properties as names
 from roquet.model.queue import MessageQueue
@@ -26,6 +27,7 @@ class PopAcknowledger(Protocol):
     """Tells the broker how messages were settled."""
 
     replies: Replies
+    pauses: ChosenPauses
 
     def ack(self, batch: "PopBatch") -> None:
         """Acknowledge the newly finished messages of a batch."""
@@ -83,6 +85,11 @@ class PopBatch:
     def replies(self) -> Replies:
         """Sends replies to requests."""
         return self.target.acks.replies
+
+    @property
+    def pauses(self) -> ChosenPauses:
+        """Chooses pauses before next tries."""
+        return self.target.acks.pauses
 
     @property
     def is_held(self) -> bool:

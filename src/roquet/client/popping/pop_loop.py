@@ -7,6 +7,7 @@ from typing import Final
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import BackgroundTasks, ErrorLogThrottle
 from roquet.client.connection.session import Session
+from roquet.client.metrics import RECEIVED
 from roquet.client.popping.acks import RELEASE_MS, PopAcks
 from roquet.client.popping.pop_batch import PoppedMessage, PopReplyParser, PopTarget
 from roquet.client.popping.prefetch_buffer import PrefetchBuffer
@@ -61,7 +62,23 @@ class PopLoop:
         self._is_asking = False
         self._is_left = False
         self._asked_ms = 0
+        self.answered_ms: int | None = None
+        """Time of the last answer to a pop; None before the first one."""
+        self._waiting_ms = config.clock.monotonic_ms()
         self._request = MessageRequest(target.topic, target.broker)
+
+    lag = None
+    """Replies do not say what the group has not taken."""
+
+    def silence_ms(self, now_ms: int) -> int:
+        """How long no pop has been answered, while messages are wanted."""
+        is_due = self._is_asking or self.failure is not None
+        return now_ms - self._waiting_ms if is_due else 0
+
+    @property
+    def failure(self) -> str | None:
+        """The error while pops fail."""
+        return self._throttle.failure
 
     def start(self, background: BackgroundTasks) -> None:
         """Start popping."""
@@ -83,6 +100,8 @@ class PopLoop:
         while not self._is_left:
             count = await self._buffer.wait_for_demand()
             before_ms = clock.monotonic_ms()
+            if self.failure is None:
+                self._waiting_ms = before_ms
             is_more_expected = await self._ask(count)
             if is_more_expected is None:
                 await clock.sleep(POP_PAUSE_MS)
@@ -133,11 +152,14 @@ class PopLoop:
 
     async def _take(self, reply: PopReply) -> bool:
         """Put the reply's messages into the buffer; whether to pop again at once."""
+        self.answered_ms = self._config.clock.monotonic_ms()
         if reply.code != ResponseCode.SUCCESS:
             return False
         messages = self._messages(reply)
         if (spans := self._session.spans) is not None:
             spans.received(self._request, messages, self._took_ms())
+        if (metrics := self._config.metrics) is not None:
+            metrics.add(RECEIVED, len(messages), self._target.topic, self._target.group)
         if any(message.tries for message in messages):
             messages = await self._within_limit(messages)
         if self._is_left or self._buffer.is_closed:

@@ -64,13 +64,13 @@ class ConsumeRates:
 
     def sample(self, now_ms: int, in_flight: Mapping[str, int]) -> None:
         """Take a sample, and drop those older than an hour."""
-        self._samples.append((now_ms, self._current_counts(in_flight)))
+        self._samples.append((now_ms, self.counts(in_flight)))
         while self._samples[0][0] < now_ms - HOUR_MS:
             self._samples.popleft()
 
     def table(self, now_ms: int, in_flight: Mapping[str, int]) -> dict[str, TopicRates]:
         """The rates of the last minute and the failures of the last hour, by topic."""
-        now = self._current_counts(in_flight)
+        now = self.counts(in_flight)
         since_ms, before = self._sample_in_window(now_ms)
         _, hour_ago = self._samples[0] if self._samples else (now_ms, {})
         return {
@@ -83,8 +83,9 @@ class ConsumeRates:
             for topic, counts in now.items()
         }
 
-    def _current_counts(self, in_flight: Mapping[str, int]) -> dict[str, ConsumeCounts]:
-        return {t: tally.counts(in_flight.get(t, 0)) for t, tally in self._tallies.items()}
+    def counts(self, in_flight: Mapping[str, int]) -> dict[str, ConsumeCounts]:
+        """The counts of each topic, given its messages in flight; also called by other threads."""
+        return {t: tally.counts(in_flight.get(t, 0)) for t, tally in list(self._tallies.items())}
 
     def _sample_in_window(self, now_ms: int) -> tuple[int, dict[str, ConsumeCounts]]:
         """The oldest sample within the window."""

@@ -73,15 +73,24 @@ class WorkerSlot:
         self.seen_ms = 0
         self.task: asyncio.Task[None] | None = None
 
-    def late(self, now_ms: int, limit_ms: int) -> ReceivedMessage | None:
-        """Return the message that the worker has handled for too long; None if there is none.
+    def age(self, now_ms: int) -> tuple[ReceivedMessage | None, int]:
+        """Return the worker's message, and for how many ms it has been seen with it.
 
         Read once: a handler in a thread may end meanwhile and start with another message.
         """
         message = self.message
         if message is not self.seen_with:
             self.seen_with, self.seen_ms = message, now_ms
-        return message if now_ms - self.seen_ms >= limit_ms else None
+        return message, now_ms - self.seen_ms
+
+    def late(self, now_ms: int, limit_ms: int) -> ReceivedMessage | None:
+        """Return the message that the worker has handled for too long; None if there is none."""
+        message, age_ms = self.age(now_ms)
+        return message if age_ms >= limit_ms else None
+
+
+Ages: TypeAlias = Sequence[tuple[ReceivedMessage | None, int]]
+"""The message of each worker, None if it has none, and for how many ms it has been seen with it."""
 
 
 async def watch_timeouts(
@@ -120,6 +129,10 @@ class CoroutinePool(Generic[M]):
         self._slots = [WorkerSlot() for _ in range(config.concurrency)]
         self._results = HandlerResults(inbox.abort)
         self._context = copy_context()
+
+    def ages(self, now_ms: int) -> Ages:
+        """The messages that are handled now."""
+        return [slot.age(now_ms) for slot in self._slots]
 
     async def run(self) -> None:
         """Work until the inbox is closed and the last handler has ended."""
@@ -220,6 +233,10 @@ class ThreadPool(Generic[M]):
         self._loop = asyncio.get_running_loop()
         self._results = HandlerResults(inbox.abort)
         self._context = copy_context()
+
+    def ages(self, now_ms: int) -> Ages:
+        """The messages that are handled now."""
+        return [slot.age(now_ms) for slot in self._slots]
 
     async def run(self) -> None:
         """Work until the inbox is closed and the last handler has ended."""
@@ -331,9 +348,13 @@ HandlerPool: TypeAlias = CoroutinePool[M] | ThreadPool[M]
 
 
 def create_pool(
-    handler: MessageHandler[M], inbox: Inbox[M], config: ConsumerConfig
+    handler: MessageHandler[M],
+    inbox: Inbox[M],
+    config: ConsumerConfig,
+    *,
+    is_async: bool | None = None,
 ) -> HandlerPool[M]:
-    """Create the pool for this kind of handler."""
-    if is_coroutine_function(handler):
+    """Create the pool for this kind of handler; `is_async` None looks at it."""
+    if is_coroutine_function(handler) if is_async is None else is_async:
         return CoroutinePool(cast("AsyncMessageHandler[M]", handler), inbox, config)
     return ThreadPool(handler, inbox, config)

@@ -68,4 +68,4 @@ def fail_message(message: ReceivedMessage, error: BaseException) -> None:
         message, message.tries + 1, error,
         exc_info=error if message.tries == 0 else None,
     )  # fmt: skip
-    retry_later(message)
+    retry_later(message, error=error)

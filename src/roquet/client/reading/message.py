@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final, NoReturn, Protocol, Self, TypeVar
 
 from roquet.client.arguments import check_timeout
+from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.model import properties as names
 from roquet.model.errors import RecordError, UsageError
 from roquet.model.flags import COMPRESSION_MASK
@@ -239,10 +240,19 @@ def settle(message: InboundMessage) -> None:
         message._is_settled = True
 
 
-def retry_later(message: InboundMessage, delay_ms: int | None = None) -> None:
-    """Let the message come again after a pause; None leaves the pause to the owner."""
+def retry_later(
+    message: InboundMessage, delay_ms: int | None = None, error: BaseException | None = None
+) -> None:
+    """Let the message come again after a pause.
+
+    None leaves the pause to the user's backoff, which gets the error, and else to the owner.
+    """
+    owner = message._owner
     if not message._is_settled:
-        message._owner.retry(message, delay_ms)  # raises in another event loop
+        pauses: ChosenPauses | None = getattr(owner, "pauses", None)
+        if delay_ms is None and pauses is not None and owner.is_held:
+            delay_ms = pauses.pause_ms(message.tries + 1, error)
+        owner.retry(message, delay_ms)  # raises in another event loop
         message._is_settled = message.has_failed = True
 
 
@@ -302,7 +312,7 @@ class ReceivedMessage(InboundMessage):
         if error is None:
             await self.ack()
         else:
-            await self.nack()
+            retry_later(self, error=error)
 
 
 def read_records(body: bytes, damaged: DamagedRecordListener) -> Iterator[Record]:

@@ -31,6 +31,8 @@ class MessageBatch(ReceivedMessage, Generic[M]):
         self.messages = messages
         """Those that are settled with the batch."""
         self._taken = messages
+        self.queue = messages[0].queue
+        self._error: BaseException | None = None
         self.tries = min(message.tries for message in messages)
         self._is_settled = False
 
@@ -55,10 +57,20 @@ class MessageBatch(ReceivedMessage, Generic[M]):
         for message in self.messages:
             settle(message)
 
+    @property
+    def pauses(self) -> Self:
+        """The batch itself, which keeps the error for its messages."""
+        return self
+
+    def pause_ms(self, _attempt: int, error: BaseException | None) -> None:
+        """Return None: each message has a pause of its own, by the error."""
+        self._error = error
+
     def retry(self, _batch: InboundMessage, delay_ms: int | None) -> None:
         """Let the messages come again after a delay; None leaves it to their owners."""
         for message in self.messages:
-            retry_later(message, delay_ms)
+            retry_later(message, delay_ms, self._error)
+        self._error = None
 
 
 class BatchInbox(Inbox[MessageBatch[M]]):

@@ -52,6 +52,12 @@ class SubscriptionFilter(msgspec.Struct, frozen=True):
         """The topic whose messages are subscribed to."""
         return self.subscription.topic
 
+    def for_topic(self, topic: str) -> "SubscriptionFilter":
+        """The filter of another topic."""
+        return SubscriptionFilter(
+            msgspec.structs.replace(self.subscription, topic=topic), self.tags
+        )
+
     @classmethod
     def by_tags(cls, topic: str, expression: str, version: int) -> "SubscriptionFilter":
         """Filter by a tag expression like `TagA || TagB`; `version` grows with each change."""

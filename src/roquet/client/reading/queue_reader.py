@@ -8,6 +8,7 @@ import msgspec
 
 from roquet.client.config import flow_limits
 from roquet.client.connection.background import BackgroundTasks, ErrorLogThrottle, Wakeup
+from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.client.reading.consume_rates import ConsumeRates
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import InboundMessage, ReceivedMessage, next_try, read_records
@@ -47,10 +48,17 @@ class ReaderContext(msgspec.Struct, frozen=True):
     rates: ConsumeRates = msgspec.field(default_factory=ConsumeRates)
     spans: "ClientSpans | None" = None
     """None where no spans are made."""
+    pauses: ChosenPauses | None = None
+    """None where the default pauses apply to failed messages."""
 
 
 class QueueReader:
     """One queue that a consumer reads, until it is released."""
+
+    answered_ms: int | None = None
+    """Time of the last answer to a pull; None before the first one."""
+    _max_offset: int | None = None
+    """The queue's end by that answer."""
 
     def __init__(
         self,
@@ -77,6 +85,7 @@ class QueueReader:
         self._failures = context.failures
         self._background = context.background
         self.replies = context.replies
+        self.pauses = context.pauses
         self._spans = context.spans
         self._request = MessageRequest(queue.topic, queue.broker_name)
         self._config = context.puller.config
@@ -93,6 +102,8 @@ class QueueReader:
         self._clock = self._config.clock
         self.last_pull_ms = self.last_progress_ms = self._clock.monotonic_ms()
         """Time of the last pull, or of the last wait for room; silence since then is a fault."""
+        self._waiting_ms = self.last_pull_ms
+        """Since when an answer is due: the last one, or the last wait for room."""
         self._seen_offset = offset
         self._task = self._start()
 
@@ -145,12 +156,28 @@ class QueueReader:
             self._inbox.put(parked)
             self._task = self._start()
 
+    def silence_ms(self, now_ms: int) -> int:
+        """How long no pull has been answered, while the queue is neither paused nor full."""
+        return 0 if self.is_paused else now_ms - self._waiting_ms
+
+    @property
+    def lag(self) -> int | None:
+        """Unhandled messages by the last answer; None before that."""
+        if self._max_offset is None:
+            return None
+        return max(self._max_offset - self.window.committable, 0)
+
+    @property
+    def failure(self) -> str | None:
+        """The error while pulls fail."""
+        return self._throttle.failure
+
     def is_silent(self, now_ms: int, limit_ms: int) -> bool:
         """Whether the last pull is too long ago, although the queue is not paused."""
         return not self.is_paused and now_ms - self.last_pull_ms > limit_ms
 
     def _start(self) -> asyncio.Task[None]:
-        self.last_pull_ms = self._clock.monotonic_ms()
+        self.last_pull_ms = self._waiting_ms = self._clock.monotonic_ms()
         return self._background.start(self._run(), f"reader of {self.queue}")
 
     async def _run(self) -> None:
@@ -193,7 +220,7 @@ class QueueReader:
         window, limits = self.window, self._limits
         while limits.are_reached(window.count, window.size, window.span):
             self._is_waiting = True
-            self.last_pull_ms = self._clock.monotonic_ms()
+            self.last_pull_ms = self._waiting_ms = self._clock.monotonic_ms()
             await self._room.wait(self._config.suspend_ms)
 
     async def _pull(self) -> PullReply:
@@ -215,6 +242,8 @@ class QueueReader:
     def _take(self, reply: PullReply) -> bool:
         """Put the reply's messages into the inbox; whether to pull again at once."""
         window = self.window
+        self._max_offset = reply.max_offset
+        self.answered_ms = self._waiting_ms = self._clock.monotonic_ms()
         next_offset = reply.next_begin_offset
         match reply.code:
             case ResponseCode.SUCCESS:

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import ErrorLogThrottle
 from roquet.client.connection.session import Session
+from roquet.client.metrics import DEAD_LETTERS, ClientMetrics
 from roquet.client.reading.message import DEAD_LETTER, InboundMessage
 from roquet.log_records import logger
 from roquet.model import properties as names
@@ -63,8 +64,15 @@ The brokers' own copies in retry topics say that nobody waits for disk and repli
 """
 
 
-def log_dead_letter(message: InboundMessage, group: str) -> None:
-    """Log that a message has become a dead letter; `roquet dlq` shows and resends it."""
+def note_dead_letter(
+    message: InboundMessage, group: str, metrics: ClientMetrics | None = None
+) -> None:
+    """Log that a message has become a dead letter, and count it; `roquet dlq` shows and resends it.
+
+    It counts under the topic that it was pulled from, as its tries do.
+    """
+    if metrics is not None:
+        metrics.add(DEAD_LETTERS, 1, message.queue.topic, group)
     log.warning(
         "%r is a dead letter of group %s after %d %s", message, group, message.tries + 1,
         "try" if message.tries == 0 else "tries",
@@ -100,6 +108,10 @@ class RetrySender:
     def retries_max(self) -> int | None:
         """Retries of a message; None leaves the number to the group's settings."""
         return self._config.retries_max
+
+    def note_dead_letter(self, message: InboundMessage) -> None:
+        """Note that a message has become a dead letter."""
+        note_dead_letter(message, self.group, self._config.metrics)
 
     async def send_back(self, message: InboundMessage, level: int) -> None:
         """Ask the message's broker to store it for another try; CallError when it does not."""
@@ -215,7 +227,7 @@ class RetryByBroker:
     def _log(self, message: InboundMessage, level: int) -> None:
         retries_max = self._sender.retries_max
         if level == DEAD_LETTER or (retries_max is not None and message.tries >= retries_max):
-            log_dead_letter(message, self._sender.group)
+            self._sender.note_dead_letter(message)
         elif retries_max is None:
             log.info("%r is sent back: it comes again, while its group allows more tries", message)
         else:
@@ -271,7 +283,7 @@ class RetryOrdered:
             self._throttle.report(error)
             return False
         self._throttle.clear()
-        log_dead_letter(message, self._sender.group)
+        self._sender.note_dead_letter(message)
         return True
 
 
@@ -289,7 +301,7 @@ class RetryLocally:
             except RoquetError as error:
                 log.warning("%r could not be sent to the dead letters yet: %s", message, error)
                 return LOCAL_RETRY_MS
-            log_dead_letter(message, self._sender.group)
+            self._sender.note_dead_letter(message)
             return None
         return retry_pause_ms(message.tries) if delay_ms is None else delay_ms
 

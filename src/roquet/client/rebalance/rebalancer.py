@@ -5,12 +5,13 @@ after a failure. While the queues of a topic cannot be determined, its assignmen
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
 from roquet.client.connection.session import Session
+from roquet.client.metrics import REBALANCES
 from roquet.client.reading.offsets import GroupOffsets
 from roquet.client.reading.ordered_reader import OrderedReader
 from roquet.client.reading.pull_request import SubscriptionFilter, subscribed_ms
@@ -57,6 +58,8 @@ class Rebalancer:
     ) -> None:
         self.group = group
         self.listeners = RebalanceListeners()
+        self.on_members_changed: Callable[[], object] = lambda: None
+        """Called when a broker says that members have come, gone or subscribed."""
         self._session = session
         self._config = config
         self._assigned_queues = assigned_queues
@@ -64,6 +67,8 @@ class Rebalancer:
         self._filters = filters
         self._commits = commits
         self.allocator = QueueAllocator(session, config, group)
+        self.has_succeeded = False
+        """Whether all topics were shared out since the start; a retry topic may be missing."""
         self._wakeup = Wakeup()
         self._rebalance_lock = asyncio.Lock()
         self._rebalancing: asyncio.Task[Any] | None = None
@@ -143,12 +148,15 @@ class Rebalancer:
         del peer
         if call.consumer_group == self.group:
             self._wakeup.set()
+            self.on_members_changed()
 
     async def _run(self) -> None:
         failures, is_said = 0, False
         while True:
             try:
                 failures = 0 if await self.rebalance() else failures + 1
+                if (metrics := self._config.metrics) is not None:
+                    metrics.add(REBALANCES, 1, self.group, "failed" if failures else "ok")
                 is_said = is_said and failures > 0
             except Exception:
                 failures += 1
@@ -183,8 +191,9 @@ class Rebalancer:
         await self._apply(AssignmentDiff(tuple(unsubscribed), ()))
         await self._drop_silent()
         await self._take_start_offsets()
-        outcomes = [await self._rebalance_topic(topic) for topic in list(self._filters)]
-        return all(outcomes)
+        done = {topic: await self._rebalance_topic(topic) for topic in list(self._filters)}
+        self.has_succeeded |= all(is_done for t, is_done in done.items() if not is_retry(t))
+        return all(done.values())
 
     async def _drop_silent(self) -> None:
         now_ms = self._config.clock.monotonic_ms()

@@ -14,7 +14,9 @@ from typing import Final
 
 from roquet.client.arguments import check_timeout
 from roquet.client.config import ProducerConfig
+from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.client.connection.session import Session
+from roquet.client.metrics import SEND_SECONDS, SENT
 from roquet.client.sending.fault_tolerance import FaultTolerance
 from roquet.client.sending.outgoing import OutgoingBatch, StoredListener, build_receipts, send_call
 from roquet.client.sending.outstanding_sends import KeyOrder, OutstandingSends
@@ -62,6 +64,8 @@ class MessageDelivery:
         self._turn = self.new_round_robin()
         self.on_stored: StoredListener | None = None
         self.tolerance = FaultTolerance(session, config)
+        self.send = self._send if config.metrics is None else self._send_counted
+        self.chosen_pauses = ChosenPauses(config.backoff)
         self.outstanding = OutstandingSends()
         self._routing = KeyOrder(config.clock)
         """Messages with a fixed queue whose route is unknown wait here, in order."""
@@ -123,7 +127,27 @@ class MessageDelivery:
                 self._routing.release(line, ticket)
         return self.choose(queues, prepared, turn=turn)
 
-    async def send(
+    async def _send_counted(
+        self,
+        outgoing: OutgoingBatch,
+        deadline_ms: int | None = None,
+        queue: MessageQueue | None = None,
+        turn: RoundRobin | None = None,
+    ) -> Sequence[SendReceipt]:
+        metrics, clock = self.config.metrics, self.config.clock
+        assert metrics is not None, "this is called where sends are counted"
+        began_ms, result = clock.monotonic_ms(), "failed"
+        try:
+            receipts = await self._send(outgoing, deadline_ms, queue, turn)
+            result = "ok"
+        finally:
+            labels = outgoing.topic, self._group
+            metrics.add(SENT, len(outgoing.items), *labels, result)
+            took_s = (clock.monotonic_ms() - began_ms) / 1_000
+            metrics.observe(SEND_SECONDS, took_s, *labels)
+        return receipts
+
+    async def _send(
         self,
         outgoing: OutgoingBatch,
         deadline_ms: int | None = None,
@@ -288,7 +312,7 @@ class SendRetries:
             is_failover = self._delivery.is_failover(error, name, is_known=is_known)
             if not await self._may_retry(error, queue, is_failover=is_failover):
                 raise _with_attempts(error, self._outgoing, queue, tries)
-            queue = await self._next_queue(queue, is_failover=is_failover)
+            queue = await self._next_queue(queue, error, is_failover=is_failover)
             try:
                 return await self._delivery.attempt(
                     self._outgoing, queue, self._deadline_ms, tries + 1
@@ -304,7 +328,9 @@ class SendRetries:
             error, self._outgoing, queue
         )
 
-    async def _next_queue(self, failed: MessageQueue, *, is_failover: bool) -> MessageQueue:
+    async def _next_queue(
+        self, failed: MessageQueue, error: CallError, *, is_failover: bool
+    ) -> MessageQueue:
         """The queue of the next attempt, once it is time for it."""
         if is_failover:
             pauses_ms, queue, tried = self._failover_pauses_ms, failed, self._in_failover
@@ -313,7 +339,12 @@ class SendRetries:
             pauses_ms, queue = self._pauses_ms, await self._chosen(failed)
             tried = self._in_failover | {failed.broker_name}
         if queue.broker_name in tried:
-            await self._clock.sleep(min(next(pauses_ms), self._left_ms()))
+            pause_ms = next(pauses_ms)
+            if not is_failover:
+                attempt = self._delivery.config.retry_times - self._left_tries
+                chosen_ms = self._delivery.chosen_pauses.pause_ms(attempt, error)
+                pause_ms = pause_ms if chosen_ms is None else chosen_ms
+            await self._clock.sleep(min(pause_ms, self._left_ms()))
         if is_failover:
             await self._delivery.refresh_route(self._outgoing.topic, self._left_ms())
             self._in_failover.add(failed.broker_name)

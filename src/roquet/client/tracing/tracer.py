@@ -89,7 +89,7 @@ class Tracer:
         self._request = session.identity.keys.make(config.clock.now_ms())
         self._requests = count(1)
         shared = {name: getattr(config, name) for name in ClientConfig.__struct_fields__}
-        sending = ProducerConfig(**{**shared, "namespace": None})
+        sending = ProducerConfig(**{**shared, "namespace": None, "metrics": None})
         self._preparer = MessagePreparer(session.identity.keys, sending)
         self._delivery = delivery or MessageDelivery(session, sending, f"{GROUP_PREFIX}{group}")
 
