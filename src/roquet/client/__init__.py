@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         CallError,
         CallRefused,
         CallTimeout,
+        CodecMissing,
         ConfigError,
         ConnectFailed,
         ConnectionLost,
@@ -77,6 +78,7 @@ __all__ = [
     "CallTimeout",
     "Chance",
     "ClientConfig",
+    "CodecMissing",
     "Compression",
     "ConfigError",
     "ConnectFailed",
@@ -142,8 +144,9 @@ _NAMES_BY_MODULE: Final = {
     "client.sending.send_many": "SendMany",
     "client.transaction": "LocalTransaction Transaction TransactionProducer TransactionReceipt",
     "client.transaction_check": "TransactionCheck TransactionState",
-    "model.errors": "CallError CallRefused CallTimeout ConfigError ConnectFailed ConnectionLost"
-    " FieldError MessageIllegal NotFound RecordError RemoteProtocolError RoquetError UsageError",
+    "model.errors": "CallError CallRefused CallTimeout CodecMissing ConfigError ConnectFailed"
+    " ConnectionLost FieldError MessageIllegal NotFound RecordError RemoteProtocolError RoquetError"
+    " UsageError",
     "model.message": "Message StoredMessage",
     "model.queue": "MessageQueue",
     "model.results": "PullResult PullStatus SendReceipt SendStatus",

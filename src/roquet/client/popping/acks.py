@@ -14,7 +14,13 @@ from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
 from roquet.client.connection.session import Session
 from roquet.client.popping.pop_batch import PopBatch, PoppedMessage
-from roquet.client.reading.message import DEAD_LETTER, InboundMessage, Replies
+from roquet.client.reading.message import (
+    DEAD_LETTER,
+    UNREADABLE,
+    UNREADABLE_PAUSE_MS,
+    InboundMessage,
+    Replies,
+)
 from roquet.client.reading.request_reply import ReplySender
 from roquet.client.reading.retry import log_dead_letter
 from roquet.log_records import logger
@@ -156,6 +162,9 @@ class PopAcks:
     async def _retry(self, batch: PopBatch, message: InboundMessage, delay_ms: int | None) -> None:
         broker, times = batch.target.broker, message.reconsume_times
         try:
+            if delay_ms == UNREADABLE:
+                await self._change(batch, message, UNREADABLE_PAUSE_MS, suspend=True)
+                return
             group = await self._settings(broker)
             if delay_ms == DEAD_LETTER or times >= self._limit(group):
                 await self._send_to_dead_letters(batch, message)

@@ -8,7 +8,7 @@ from typing import Final, NoReturn, Protocol, Self, TypeVar
 
 from roquet.client.arguments import check_timeout
 from roquet.model import properties as names
-from roquet.model.errors import RecordError, UsageError
+from roquet.model.errors import CodecMissing, RecordError, UsageError
 from roquet.model.flags import COMPRESSION_MASK
 from roquet.model.moments import utc_time
 from roquet.model.names import is_retry
@@ -28,6 +28,13 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 DEAD_LETTER: Final = -1
 """Instead of a delay: the message becomes a dead letter."""
 
+UNREADABLE: Final = -2
+"""Instead of a delay: this process lacks the package of the body's compression. The message comes
+again after UNREADABLE_PAUSE_MS, and the try does not count."""
+
+UNREADABLE_PAUSE_MS: Final = 30_000
+"""Pause before a message comes again whose body cannot be read here."""
+
 DamagedRecordListener = Callable[[int, RecordError], object]
 """Called with the queue offset of an unreadable record, and the error."""
 
@@ -46,6 +53,7 @@ class MessageOwner(Protocol):
         """Let the message come again after a delay; None leaves the delay to the owner.
 
         DEAD_LETTER instead of a delay: it never comes again, but goes to the dead letters.
+        UNREADABLE: it comes again, and its tries do not count.
         """
 
 
@@ -63,6 +71,8 @@ class InboundMessage:
 
     has_failed = False
     """Whether this try was reported as failed."""
+    unreadable = ""
+    """Why the body, which was asked for, cannot be read before a package is installed."""
 
     def __init__(self, queue: MessageQueue, record: Record, owner: MessageOwner) -> None:
         self.queue = queue
@@ -82,8 +92,16 @@ class InboundMessage:
     # hold a thousand, and each may have a hundred times the size that it was pulled with.
     @cached_property
     def body(self) -> bytes:
-        """The content. Raises RecordError if it is compressed and cannot be restored."""
-        return decompress(self._record.body, self._record.sys_flag)
+        """The content. Raises RecordError if it is compressed and cannot be restored.
+
+        CodecMissing where that needs a package which is not installed: when its handler fails, the
+        message comes again until the package is there.
+        """
+        try:
+            return decompress(self._record.body, self._record.sys_flag)
+        except CodecMissing as error:
+            self.unreadable = str(error)
+            raise
 
     @property
     def topic(self) -> str:
@@ -242,6 +260,7 @@ def settle(message: InboundMessage) -> None:
 def retry_later(message: InboundMessage, delay_ms: int | None = None) -> None:
     """Let the message come again after a pause; None leaves the pause to the owner."""
     if not message._is_settled:
+        delay_ms = UNREADABLE if message.unreadable else delay_ms
         message._owner.retry(message, delay_ms)  # raises in another event loop
         message._is_settled = message.has_failed = True
 
@@ -260,7 +279,8 @@ def next_try(message: AnyM) -> AnyM:
     if message._record.sys_flag & COMPRESSED:  # it may wait for long
         again.__dict__.pop("body", None)
     again._is_settled = again.has_failed = False
-    again.tries += 1
+    again.tries += not message.unreadable
+    again.unreadable = ""
     return again
 
 
