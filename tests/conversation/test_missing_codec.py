@@ -39,9 +39,8 @@ async def squeezed(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
         async with producer_of(running, compression=Compression.ZSTD) as producer:
             await producer.send(Message("orders", BODY))
             await producer.send(Message("orders", b"plain"))
-        with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, "zstandard", None)
-            yield running
+        monkeypatch.setitem(sys.modules, "zstandard", None)
+        yield running
 
 
 def consumer(running: Cluster, kind: str, **settings: Any) -> PushConsumer | PopConsumer:
