@@ -24,7 +24,6 @@ from roquet.testing.cluster import Cluster
 
 BODY: Final = b"4711" * 4_000
 HOURS: Final = 0.5
-KINDS: Final = {"push": PushConsumer, "pop": PopConsumer}
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +44,9 @@ async def squeezed(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
 
 def consumer(running: Cluster, kind: str, **settings: Any) -> PushConsumer | PopConsumer:
     config = config_of(ConsumerConfig, **settings)
-    return KINDS[kind](running.namesrv_addr, group="billing", topic="orders", config=config)
+    if kind == "pop":
+        return PopConsumer(running.namesrv_addr, group="billing", topic="orders", config=config)
+    return PushConsumer(running.namesrv_addr, group="billing", topic="orders", config=config)
 
 
 async def run_for(consumer: PushConsumer | PopConsumer, handler: Any, hours: float) -> None:

@@ -83,6 +83,7 @@ def test_a_cluster_that_is_not_there_fails_the_test_of_the_connection(
 
 
 def test_the_provider_names_what_exists() -> None:
-    (kind,) = get_provider_info()["connection-types"]  # type: ignore[attr-defined]
-    assert kind["connection-type"] == RocketMQHook.conn_type
-    assert kind["hook-class-name"] == f"{RocketMQHook.__module__}.{RocketMQHook.__qualname__}"
+    path = f"{RocketMQHook.__module__}.{RocketMQHook.__qualname__}"
+    assert get_provider_info()["connection-types"] == [
+        {"connection-type": RocketMQHook.conn_type, "hook-class-name": path}
+    ]

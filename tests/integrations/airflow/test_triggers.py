@@ -9,7 +9,6 @@ pytest.importorskip("airflow", reason="pip install 'roquet[airflow]'")
 from airflow.sdk.module_loading import import_string
 
 from roquet.client.blocking import Producer, PushConsumer
-from roquet.integrations.airflow import triggers
 from roquet.integrations.airflow.hook import ClusterSettings, RocketMQHook
 from roquet.integrations.airflow.triggers import RocketMQLagTrigger, RocketMQMessageTrigger
 from roquet.testing.cluster import BlockingCluster
@@ -30,9 +29,9 @@ class FakeConnection:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch, roquet_cluster: BlockingCluster) -> BlockingCluster:
     async def asettings(_: RocketMQHook) -> ClusterSettings:
-        return ClusterSettings(FakeConnection(roquet_cluster.namesrv_addr))  # type: ignore[arg-type]
+        return ClusterSettings(FakeConnection(roquet_cluster.namesrv_addr))
 
-    monkeypatch.setattr(triggers.RocketMQHook, "asettings", asettings)
+    monkeypatch.setattr(RocketMQHook, "asettings", asettings)
     return roquet_cluster
 
 
@@ -79,9 +78,8 @@ async def test_what_can_never_come_is_an_error(cluster: BlockingCluster) -> None
 async def test_a_lag_is_waited_for(cluster: BlockingCluster) -> None:
     def handle(count: int) -> None:
         with PushConsumer(cluster.namesrv_addr, group="billing", topic="orders") as consumer:
-            for _ in range(count):
-                with consumer.next(10_000):
-                    pass
+            for message in consumer.fetch(count):
+                message.ack()
 
     with Producer(cluster.namesrv_addr) as producer:
         for _ in range(3):
