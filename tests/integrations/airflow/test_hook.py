@@ -48,7 +48,7 @@ def test_a_host_may_be_one_name_server_or_several(
 
 
 def test_a_wrong_connection_says_what_to_mend() -> None:
-    with pytest.raises(ConfigError, match="connection mq: host"):
+    with pytest.raises(ConfigError, match="connection 'mq': host"):
         ClusterSettings(connection())
     with pytest.raises(ConfigError, match=r"namesace: .*no such setting.*namespace"):
         ClusterSettings(connection(host="a", extra='{"namesace": "x"}')).config(ClientConfig)

@@ -8,7 +8,8 @@ import pytest
 pytest.importorskip("airflow", reason="pip install 'roquet[airflow]'")
 from airflow.sdk.module_loading import import_string
 
-from roquet.client.blocking import Producer, PushConsumer
+from roquet.client import Producer
+from roquet.client.blocking import PushConsumer
 from roquet.integrations.airflow.hook import ClusterSettings, RocketMQHook
 from roquet.integrations.airflow.triggers import RocketMQLagTrigger, RocketMQMessageTrigger
 from roquet.testing.cluster import BlockingCluster
@@ -56,16 +57,16 @@ async def test_a_restarted_triggerer_finds_what_came_meanwhile(cluster: Blocking
     await asyncio.sleep(1)
     waiting.cancel()  # the triggerer ends
     await asyncio.gather(waiting, return_exceptions=True)
-    with Producer(cluster.namesrv_addr) as producer:
-        producer.send("orders", b"1", tag="done", keys=["A-1"])
-        producer.send("orders", b"2", tag="done", keys=["A-2"])
+    async with Producer(cluster.namesrv_addr) as producer:
+        await producer.send("orders", b"1", tag="done", keys=["A-1"])
+        await producer.send("orders", b"2", tag="done", keys=["A-2"])
     event = await event_of(made_again(trigger))
     assert (event["result"]["body"], event["result"]["keys"]) == ("2", ["A-2"])
 
 
 async def test_what_can_never_come_is_an_error(cluster: BlockingCluster) -> None:
-    with Producer(cluster.namesrv_addr) as producer:
-        producer.send("orders", b"1")
+    async with Producer(cluster.namesrv_addr) as producer:
+        await producer.send("orders", b"1")
     wanted = {"topic": "orders", "since_ms": 1, "sql": "price >"}
     trigger = RocketMQMessageTrigger(rocketmq_conn_id="mq", group="airflow", wanted=wanted)
     assert "error" in await event_of(made_again(trigger))
@@ -81,9 +82,9 @@ async def test_a_lag_is_waited_for(cluster: BlockingCluster) -> None:
             for message in consumer.fetch(count):
                 message.ack()
 
-    with Producer(cluster.namesrv_addr) as producer:
+    async with Producer(cluster.namesrv_addr) as producer:
         for _ in range(3):
-            producer.send("orders", b"x")
+            await producer.send("orders", b"x")
     await asyncio.to_thread(handle, 1)
     trigger = RocketMQLagTrigger(
         rocketmq_conn_id="mq", group="billing", topic="orders", lag_max=1, period_s=0.1
