@@ -57,6 +57,22 @@ def test_servers_import_neither_spark_nor_a_client_nor_libraries_for_display() -
     assert not {name for name in modules if name.startswith("roquet.client")}
 
 
+def test_a_command_without_its_packages_names_the_extra() -> None:
+    program = """
+import sys
+sys.modules["numpy"] = None
+from roquet.cli.main import main
+sys.argv = ["roquet", "lake", "query", "x"]
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(SOURCE), "PATH": ""}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "roquet: numpy not installed: pip install 'roquet[lake]'\n"
+
+
 def test_the_version_is_printed() -> None:
     result = CliRunner().invoke(main.app, ["--version"])
     form = "compiled inner loops" if COMPILED else "pure Python"

@@ -1,4 +1,4 @@
-"""The client needs only msgspec of the packages that `pip install roquet` installs."""
+"""The client, the test cluster and the plugin need only msgspec: other packages are extras."""
 
 import os
 import subprocess
@@ -7,51 +7,79 @@ from pathlib import Path
 
 import pytest
 
-from roquet.testing.cluster import BlockingCluster
-
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
-PROGRAM = """
+BLOCKED = """
 import sys
 
-BLOCKED = {"typer", "rich", "pydantic", "pygments", "uvloop", "zstandard", "lz4"}
+BLOCKED = {
+    "typer", "rich", "pydantic", "pygments", "uvloop", "zstandard", "lz4", "yaml", "click",
+    "opentelemetry",
+}
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in BLOCKED:
-            raise ImportError(f"{name} is not installed")
+            raise ModuleNotFoundError(f"{name} is not installed", name=name)
 
 sys.meta_path.insert(0, Blocked())
+"""
 
-from roquet.client import Compression, ConsumeFrom, ConsumerConfig, ProducerConfig, RecordError
+PROGRAM = """
+from roquet.client import Compression, ConfigError, ConsumerConfig, ProducerConfig
 from roquet.client.blocking import Producer, PushConsumer
+from roquet.testing.cluster import BlockingCluster
 
-with Producer(sys.argv[1]) as producer:
-    producer.send("orders", b"x" * 10_000)
-with Producer(sys.argv[1], config=ProducerConfig(compression=Compression.ZSTD)) as producer:
-    try:
+with BlockingCluster() as cluster:
+    with Producer(cluster.namesrv_addr) as producer:
         producer.send("orders", b"x" * 10_000)
-    except RecordError as error:
-        print(error)
-first = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
-with PushConsumer(sys.argv[1], group="g", topic="orders", config=first) as consumer:
-    with consumer.next(10_000) as message:
-        print(len(message.body))
+    for kind, settings in (
+        (ProducerConfig, {"compression": Compression.ZSTD}), (ProducerConfig, {"tracing": True})
+    ):
+        try:
+            Producer(cluster.namesrv_addr, config=kind(**settings))
+        except ConfigError as error:
+            print(error)
+    with PushConsumer(cluster.namesrv_addr, group="g", topic="orders") as consumer:
+        with consumer.next(10_000) as message:
+            print(len(message.body))
 assert not BLOCKED & set(sys.modules)
 """
 
+COMMAND = """
+sys.argv = ["roquet", "dev"]
+from roquet.__main__ import main
+main()
+"""
 
-def test_it_works_without_the_packages_of_the_command_line(roquet_cluster: BlockingCluster) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, roquet_cluster.namesrv_addr],
+
+def run_without_extras(program: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", BLOCKED + program],
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
+
+
+def test_clients_and_the_test_cluster_work_without_the_packages_of_extras() -> None:
+    done = run_without_extras(PROGRAM)
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
-        "Zstandard bodies need a package that is not installed: `pip install zstandard`",
+        "compression: Zstandard bodies need zstandard, which is not installed: "
+        "pip install 'roquet[compression]'",
+        "tracing: opentelemetry-api is missing: pip install 'roquet[tracing]'",
         "10000",
     ]
+
+
+def test_the_command_line_says_how_to_install_its_packages() -> None:
+    done = run_without_extras(COMMAND)
+    assert (done.returncode, done.stdout) == (2, "")
+    first, *lines = done.stderr.splitlines()
+    assert first == "roquet: the command line needs typer, which is not installed:"
+    assert [line.split("  ")[1] for line in lines] == [
+        "pip install 'roquet[cli]'", "pip install 'roquet[server]'",
+    ]  # fmt: skip
 
 
 def loaded_by(statement: str, *, after: str = "sys") -> list[str]:
@@ -96,4 +124,6 @@ def test_a_client_loads_the_modules_that_it_works_with(
 ) -> None:
     loaded = loaded_by(f"from roquet.client import {name}")
     assert len([module for module in loaded if module.startswith("roquet")]) <= most
-    assert not (absent | {"uvloop", "fractions", "difflib"}) & set(loaded)
+    unneeded = {"uvloop", "fractions", "difflib", "pathlib", "ipaddress", "urllib"}
+    assert not (absent | unneeded) & set(loaded)
+    assert "roquet.wire.signing" not in loaded

@@ -190,7 +190,7 @@ def is_run(command: Command) -> bool:
 def environment_of(page: Path, command: str) -> str:
     """The install line that a command of a page needs by what the page says."""
     extras = set(INSTALL.findall(page.read_text("utf-8"))) if NEEDY.match(command) else set()
-    return f"roquet[{','.join(sorted(extras))}]" if extras else "roquet"
+    return f"roquet[{','.join(sorted(extras or {'server'}))}]"
 
 
 SharedDirectory = Callable[[str], AbstractContextManager[Path]]

@@ -7,8 +7,8 @@ from roquet.metrics.request_counts import KEYS_MAX, RequestKind, RequestResult
 from roquet.model.errors import CallError, CallRefused
 from roquet.model.settings import parse_address
 from roquet.net.channel import Channel
-from roquet.net.clock import SYSTEM_CLOCK, SystemClock
-from roquet.net.request_meter import TIMED_EVERY, UNTIMED, RequestMeter
+from roquet.net.clock import SYSTEM_CLOCK, UNTIMED, SystemClock
+from roquet.net.request_meter import TIMED_EVERY, RequestMeter
 from roquet.net.router import Peer, Router
 from roquet.wire.call import Call
 from roquet.wire.calls.route import DeleteKV, GetKV, GetRoute, PutKV, ValueReply

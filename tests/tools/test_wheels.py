@@ -5,13 +5,17 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
+import exact_environment
 import wheels
+from harness.ports import free_port
 
 COMPILER = (sysconfig.get_config_var("CC") or "cc").split()[0]
 
@@ -51,6 +55,74 @@ def test_without_a_compiler_the_package_is_pure_python(pure: Path, tmp_path: Pat
     assert version(pure, tmp_path).endswith(" (pure Python)\n")
 
 
+ROUND_TRIP = """
+import sys
+from roquet.client import ConsumeFrom, ConsumerConfig
+from roquet.client.blocking import Producer, PushConsumer
+
+first = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
+with Producer(sys.argv[1]) as producer:
+    producer.send("orders", b"x" * 10_000)
+with PushConsumer(sys.argv[1], group="g", topic="orders", config=first) as consumer:
+    (message,) = consumer.fetch(1)
+    print(len(message.body))
+"""
+
+
+@contextmanager
+def dev_server(programs: Path) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """The name server's address of a `roquet dev`, and its process."""
+    namesrv = free_port()
+    ports = ["--namesrv-port", str(namesrv), "--port", str(free_port())]
+    with subprocess.Popen(
+        [programs / "roquet", "dev", "--memory", *ports],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"]},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        try:
+            assert any("ready" in line for line in process.stdout), process.stderr
+            yield f"127.0.0.1:{namesrv}", process
+        finally:
+            process.terminate()
+
+
+def run_program(*command: str | Path) -> "subprocess.CompletedProcess[str]":
+    environment = {"PATH": os.environ["PATH"]}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment, timeout=100
+    )
+
+
+def test_a_client_needs_one_package_and_talks_to_a_server_of_more(
+    wheel: Path, tmp_path: Path
+) -> None:
+    assert exact_environment.closure("roquet", wheel).keys() == {"msgspec"}
+    bare = exact_environment.make(tmp_path / "bare", "roquet", wheel)
+    full = exact_environment.make(tmp_path / "full", "roquet[server]", wheel)
+    with dev_server(full) as (namesrv, server):
+        done = run_program(bare / "python", "-c", ROUND_TRIP, namesrv)
+    assert (done.stdout, done.stderr) == ("10000\n", "")
+    assert server.stderr is not None
+    assert server.stderr.read() == ""
+
+
+def test_each_install_says_what_it_lacks(wheel: Path, tmp_path: Path) -> None:
+    bare = exact_environment.make(tmp_path / "bare", "roquet", wheel)
+    done = run_program(bare / "roquet", "dev")
+    assert done.returncode == 2
+    assert "pip install 'roquet[server]'" in done.stderr
+    cli = exact_environment.make(tmp_path / "cli", "roquet[cli]", wheel)
+    with dev_server(cli) as (namesrv, server):
+        assert run_program(cli / "roquet", "topic", "ls", "-n", namesrv).returncode == 0
+        done = run_program(bare / "python", "-c", ROUND_TRIP, namesrv)
+        assert (done.stdout, done.stderr) == ("10000\n", "")
+    assert server.stderr is not None
+    assert "pip install 'roquet[server]'" in server.stderr.read()
+    for needing, extra in (("dashboard", "dashboard"), ("proxy", "grpc"), ("lake query x", "lake")):
+        done = run_program(cli / "roquet", *needing.split())
+        assert f"pip install 'roquet[{extra}]'" in done.stderr, needing
+
+
 def test_a_wheel_holds_the_package_its_data_and_its_entry_points(pure: Path) -> None:
     with ZipFile(pure) as archive:
         names = set(archive.namelist())
@@ -65,7 +137,11 @@ def test_a_wheel_holds_the_package_its_data_and_its_entry_points(pure: Path) -> 
         "pyspark_roquet/__init__.py",
     } <= names
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
-    assert "roquet = roquet.cli.main:main" in entry_points
+    assert "roquet = roquet.__main__:main" in entry_points
+    assert (
+        "[apache_airflow_provider]\nprovider_info = roquet.integrations.airflow:get_"
+        in entry_points
+    )
     assert "[pytest11]\nroquet = roquet.testing.plugin" in entry_points
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if ".dist-info" not in top} == {"roquet", "pyspark_roquet"}

@@ -111,6 +111,7 @@ ADVICE = {
     "UsageError": ("yes", "Mend the call: the program is wrong, a retry changes nothing."),
     "NotFound": ("yes", "Mend the name: the text may suggest one."),
     "MessageIllegal": ("yes", "Mend the message: smaller, another tag or key, another property."),
+    "CodecMissing": ("", "Install what it says; a consumer's message comes again until then."),
     "RecordError": ("", "Report it: a broker or a file gave bytes that are no message."),
     "RemoteProtocolError": ("", "Look at the address: something else than a broker answers there."),
     "FieldError": ("", "Look at the versions of both sides: a reply lacks a field."),
@@ -136,10 +137,8 @@ CLIENT_HEAD = """
 All of it is typed, and pyright (Pylance) and mypy check it in their strict modes: misspelt settings
 and fields, a handler of another consumer's message, a missing `await`.
 
-Of the packages that `pip install roquet` brings (69 MB: zstandard 24, uvloop 14, pygments 10,
-pydantic 10, lz4 6, rich 3) the client needs msgspec (1 MB) alone. It takes uvloop when it is there,
-and lz4 and zstandard for bodies that need them: a small image may install `roquet --no-deps` and
-`msgspec`.
+`pip install roquet` brings msgspec and nothing else. The client takes uvloop when it is there, and
+lz4 and zstandard (`roquet[compression]`) for bodies that need them; zlib needs nothing.
 """
 
 ADMIN_HEAD = """

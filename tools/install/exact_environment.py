@@ -11,9 +11,15 @@ import subprocess
 import sys
 import venv
 from collections.abc import Iterable, Iterator
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import (
+    Distribution,
+    PackageNotFoundError,
+    PathDistribution,
+    distribution,
+)
 from pathlib import Path
 from typing import Final
+from zipfile import Path as ZipPath
 
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
@@ -34,10 +40,17 @@ def requirements_of(package: Distribution, extras: Iterable[str]) -> Iterator[Re
             yield wanted
 
 
-def closure(line: str) -> dict[str, Distribution]:
+def metadata_of(wheel: Path) -> Distribution:
+    """The metadata in a wheel."""
+    (directory,) = (path for path in ZipPath(wheel).iterdir() if path.name.endswith(".dist-info"))
+    return PathDistribution(directory)
+
+
+def closure(line: str, wheel: Path) -> dict[str, Distribution]:
     """All packages that an install line brings, by their canonical names, without Roquet itself.
 
-    The line is what follows `pip install`: one requirement or several, without quotes.
+    The line is what follows `pip install`: one requirement or several, without quotes. Roquet's own
+    requirements are those of the wheel.
 
     Raises LookupError for one that the environment of this process lacks.
     """
@@ -51,7 +64,7 @@ def closure(line: str) -> dict[str, Distribution]:
             continue
         seen.add(asked)
         try:
-            brought[name] = distribution(name)
+            brought[name] = metadata_of(wheel) if name == "roquet" else distribution(name)
         except PackageNotFoundError as error:
             raise LookupError(f"{name} is not installed here, and {line!r} asks for it") from error
         waiting += requirements_of(brought[name], wanted.extras)
@@ -78,7 +91,7 @@ def make(directory: Path, line: str, wheel: Path) -> Path:
     """Make the environment; gives the folder of its programs."""
     venv.EnvBuilder(with_pip=False, symlinks=True, clear=True).create(directory)
     (site,) = directory.glob("lib/python3.*/site-packages")
-    for package in closure(line).values():
+    for package in closure(line, wheel).values():
         link(package, site)
     programs = directory / "bin"
     _pip("--python", str(programs / "python"), "install", "--no-deps", "--no-index", str(wheel))

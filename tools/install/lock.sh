@@ -16,8 +16,14 @@ lock() {
     printf '%s\n%s\n' "$header" "$(grep -v '^#' "$file")" >"$file"
 }
 
-lock requirements/dev.txt pyproject.toml --all-extras --group dev --group build "$@"
-lock requirements/base.txt pyproject.toml --constraint requirements/dev.txt "$@"
+# All extras but Airflow, which has constraints of its own, and 150 packages.
+extras=$(.venv/bin/python -c 'import tomllib
+for name in tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]:
+    print("--extra", name) if name != "airflow" else None')
+
+# shellcheck disable=SC2086  # words
+lock requirements/dev.txt pyproject.toml $extras --group dev --group build "$@"
+lock requirements/base.txt pyproject.toml --extra server --constraint requirements/dev.txt "$@"
 lock requirements/build.txt --group build --constraint requirements/dev.txt "$@"
 
 if grep -nE '://|file:|find-links|index-url' requirements/*.txt; then

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Any, Final
 
 import typer
@@ -84,6 +85,21 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
 """The headings of the help, and below each the names and summaries of its commands."""
 
 
+_EXTRAS: Final = {"lake": "lake", "spark_jobs": "spark", "balance": "spark", "demo": "demo"}
+"""Extras that whole families of commands need, by the first part of their module; else `cli`."""
+
+
+def _imported(module: str) -> ModuleType:
+    """Import a module of commands; UsageError with the extra that it needs, if one is missing."""
+    try:
+        return import_module(f"roquet.cli.{module}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "roquet":
+            raise
+        extra = _EXTRAS.get(module.partition(".")[0], "cli")
+        raise UsageError(f"{error.name} not installed: pip install 'roquet[{extra}]'") from error
+
+
 class LazyCommands(Mapping[str, Any]):
     """Commands by name; the module of a command is imported when that command is asked for."""
 
@@ -92,7 +108,7 @@ class LazyCommands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
-            module = import_module(f"roquet.cli.{MODULES[name]}")
+            module = _imported(MODULES[name])
             self._loaded[name] = _loaded(
                 getattr(module, name.replace("-", "_"), None) or module.app
             )

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         CallError,
         CallRefused,
         CallTimeout,
+        CodecMissing,
         ConfigError,
         ConnectFailed,
         ConnectionLost,
@@ -80,6 +81,7 @@ __all__ = [
     "Chance",
     "ClientConfig",
     "ClientHealth",
+    "CodecMissing",
     "Compression",
     "ConfigError",
     "ConnectFailed",
@@ -147,8 +149,9 @@ _NAMES_BY_MODULE: Final = {
     "client.sending.send_many": "SendMany",
     "client.transaction": "LocalTransaction Transaction TransactionProducer TransactionReceipt",
     "client.transaction_check": "TransactionCheck TransactionState",
-    "model.errors": "CallError CallRefused CallTimeout ConfigError ConnectFailed ConnectionLost"
-    " FieldError MessageIllegal NotFound RecordError RemoteProtocolError RoquetError UsageError",
+    "model.errors": "CallError CallRefused CallTimeout CodecMissing ConfigError ConnectFailed"
+    " ConnectionLost FieldError MessageIllegal NotFound RecordError RemoteProtocolError RoquetError"
+    " UsageError",
     "model.message": "Message StoredMessage",
     "model.queue": "MessageQueue",
     "model.results": "PullResult PullStatus SendReceipt SendStatus",

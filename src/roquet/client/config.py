@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import timedelta
 from enum import Enum
-from pathlib import Path
+from os import PathLike
 from random import Random
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
@@ -13,7 +13,7 @@ import msgspec
 
 from roquet.client.metrics import ClientMetrics
 from roquet.model.config_check import CheckedConfig, check_least
-from roquet.model.errors import ConfigError, UsageError
+from roquet.model.errors import CodecMissing, ConfigError, UsageError
 from roquet.model.message import Message
 from roquet.model.names import TRACE_TOPIC
 from roquet.model.queue import MessageQueue
@@ -30,7 +30,7 @@ from roquet.rules.consumption.pull import (
     FlowLimits,
 )
 from roquet.rules.replication.read_from import ReadFrom
-from roquet.wire.records.compression import Compression
+from roquet.wire.records.compression import Compression, check_codec
 
 Around: TypeAlias = Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
 """A function that is called with what a handler is called with. What it returns is entered before
@@ -136,7 +136,7 @@ class ClientConfig(CheckedConfig, frozen=True, kw_only=True):
     security_token: str | None = None
     """Token of temporary credentials, sent with the access key; None takes
     ROCKETMQ_SECURITY_TOKEN."""
-    tls: bool | str | Path | Tls | None = None
+    tls: bool | str | PathLike[str] | Tls | None = None
     """True, the file with the certificate authority of the servers, or a complete `Tls`; None takes
     ROCKETMQ_TLS."""
 
@@ -225,6 +225,10 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
         _check_backoff(self.backoff)
         if not 0 <= self.compress_level <= (highest := _LEVELS[self.compression]):
             raise ConfigError(f"compress_level: {self.compress_level} is not within 0 to {highest}")
+        try:
+            check_codec(self.compression)
+        except CodecMissing as error:
+            raise ConfigError(f"compression: {error}") from error
 
 
 CONSUMER_MINIMUMS: Final[Mapping[str, int]] = MappingProxyType(
@@ -286,7 +290,7 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     """Pause before the retry of a failed ordered message."""
     auto_commit: bool = False
     """Let a PullConsumer commit offsets by itself; a PushConsumer always does."""
-    offsets_dir: str | Path | None = None
+    offsets_dir: str | PathLike[str] | None = None
     """Folder of broadcast offsets; None is the user's state folder."""
     pull_count: int = 256
     """Messages to ask for in one pull; Apache RocketMQ's brokers return at most 32."""

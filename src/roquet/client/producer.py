@@ -29,8 +29,6 @@ from roquet.model.namespaces import wrap
 from roquet.model.results import SendReceipt
 from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.rules.health import ClientHealth
-from roquet.wire.calls.timer import Recall
-from roquet.wire.receipt_handle import decode_recall_handle
 
 log = logger(__name__)
 
@@ -288,6 +286,10 @@ class Producer:
                 "there is no recall handle: only receipts of messages with delay or deliver_at "
                 "have one, and only from brokers of version 5"
             )
+        # Here: few producers take messages back.
+        from roquet.wire.calls.timer import Recall
+        from roquet.wire.receipt_handle import decode_recall_handle
+
         if not isinstance(handle, str):
             raise UsageError(f"a recall handle is a str, not {handle!r:.80}: use that of a receipt")
         try:

@@ -172,7 +172,7 @@ class PullConsumer(RebalancedConsumer):
             return record.to_message(stored, broker=queue.broker_name)
         except RecordError as error:
             if not self._keeps_unreadable:
-                raise RecordError(f"{queue} offset {stored.queue_offset}: {error}") from error
+                raise type(error)(f"{queue} offset {stored.queue_offset}: {error}") from error
             message = record.to_message(stored, broker=queue.broker_name, decompress=False)
             return replace(message, body_note=AS_STORED.format(error))
 

@@ -79,13 +79,21 @@ def _setting_types(config: type[msgspec.Struct]) -> Mapping[str, tuple[type, ...
     for field in msgspec.structs.fields(config):
         hint = field.type.__origin__ if get_origin(field.type) is Annotated else field.type
         union = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
-        plain = [get_origin(t) if get_origin(t) in _GENERIC_TYPES else t for t in union]
+        plain = [_checked_type(t) for t in union]
         if all(isinstance(t, type) and not getattr(t, "_is_protocol", False) for t in plain):
             types[field.name] = tuple(plain)
     return types
 
 
+def _checked_type(hint: Any) -> Any:
+    """The type that values of a hint are instances of: `tuple` of `tuple[int, ...]`."""
+    origin = get_origin(hint)
+    return origin if origin in _GENERIC_TYPES or hasattr(origin, "__fspath__") else hint
+
+
 def _type_text(kind: type) -> str:
+    if hasattr(kind, "__fspath__"):
+        return "a Path"
     if issubclass(kind, Enum):
         return f"one of {', '.join(f'{kind.__name__}.{name}' for name in kind.__members__)}"
     return _TYPE_TEXTS.get(kind, f"a {kind.__name__}")

@@ -39,6 +39,9 @@ class Permission(IntFlag):
     PRIORITY = 8
 
 
+READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
+
+
 class PullFlag(IntFlag):
     """Options of a pull request."""
 

@@ -4,9 +4,11 @@ from typing import Final
 
 import msgspec
 
-from roquet.model.flags import Permission
+from roquet.model.flags import READ_WRITE, Permission
 from roquet.model.queue import MessageQueue
-from roquet.model.topic import MASTER_ID, READ_WRITE
+
+MASTER_ID: Final = 0
+"""The broker id of the member that takes writes."""
 
 ORDERED_QUEUES_MAX: Final = 16_384
 """Queues of one broker in an operator's order: as many as a topic may have there."""

@@ -1,13 +1,10 @@
 """TopicConfig and SubscriptionGroup: topics and groups as operators configure them."""
 
-from typing import Final
-
 import msgspec
 
+from roquet.model.flags import READ_WRITE as READ_WRITE
 from roquet.model.flags import Permission
-
-READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
-MASTER_ID: Final = 0
+from roquet.model.route import MASTER_ID as MASTER_ID
 
 
 class DataVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -3,11 +3,13 @@
 import socket
 from collections.abc import Sequence
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from roquet.model import settings
 from roquet.model.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
 
 IPV4_ON_IPV6: Final = "::ffff:"
 """Prefix with which an IPv6 socket writes a peer's IPv4 address."""
@@ -63,8 +65,10 @@ def is_on_this_machine(peer: Sequence[Any] | None, own: Sequence[Any] | None) ->
     return peer_ip is not None and own_ip is not None and (peer_ip == own_ip or peer_ip.is_loopback)
 
 
-def _ip_of(name: Sequence[Any] | None) -> IPv4Address | IPv6Address | None:
+def _ip_of(name: Sequence[Any] | None) -> "IPv4Address | IPv6Address | None":
     """The address in a socket's name, IPv4-mapped IPv6 as IPv4; None where there is none."""
+    from ipaddress import ip_address  # here: clients do not need it
+
     try:
         address = ip_address(str(name[0])) if name else None
     except ValueError:

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
@@ -12,7 +12,9 @@ from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.net.connection.peer_connection import Dispatch, PeerConnection
 from roquet.net.router import Router
 from roquet.net.tls import Tls, tls_error
-from roquet.wire.signing import Signer
+
+if TYPE_CHECKING:
+    from roquet.wire.signing import Signer
 
 CONNECT_TIMEOUT_MS: Final = 3_000
 """Timeout of a connect in ms: longer than one retransmission of a lost packet, short enough to try
@@ -26,7 +28,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     """TLS context; None connects without TLS."""
     server_name: str | None = None
     """Name that the server's certificate must be for; None is the host connected to."""
-    signer: Signer | None = None
+    signer: "Signer | None" = None
 
     @property
     def signed(self) -> str:
@@ -55,7 +57,7 @@ class Channel(PeerConnection):
 
     __slots__ = ("_doubt", "_made_ms")
 
-    def __init__(self, dispatch: Dispatch, clock: Clock, signer: Signer | None = None) -> None:
+    def __init__(self, dispatch: Dispatch, clock: Clock, signer: "Signer | None" = None) -> None:
         super().__init__(dispatch, clock, signer)
         self._doubt = "does it speak TLS alone?"
         """Likely cause when the server closes the connection before it has sent anything."""

@@ -11,6 +11,9 @@ from roquet.model.errors import StoreFailed
 
 log = logger(__name__)
 
+UNTIMED: Final = -1
+"""In place of a monotonic time that was not read: reading costs more than counting."""
+
 
 class Clock(Protocol):
     """A wall clock, a monotonic clock and a sleep."""

@@ -15,7 +15,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     """Make an event loop."""
     try:  # here: clients that run on an application's loop do not need it
         import uvloop
-    except ImportError:  # Windows has no uvloop
+    except ImportError:  # without the extra `server`, and on Windows
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
 

@@ -10,7 +10,7 @@ from roquet.metrics.request_counts import (
     RequestLatencies,
     RequestResult,
 )
-from roquet.net.clock import Clock
+from roquet.net.clock import UNTIMED, Clock
 from roquet.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 
 LONG_POLLING_CODES: Final = frozenset(
@@ -33,9 +33,6 @@ SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
 
 TIMED_EVERY: Final = 16
 """Of so many frequent requests one is timed: the clock costs more than all other counting."""
-
-UNTIMED: Final = -1
-"""In place of the time at which a request was begun: it is counted, and not timed."""
 
 KINDS_MAX: Final = 1_000
 """Kinds of requests that are found without making their labels."""

@@ -3,22 +3,25 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from roquet.log_records import logger
-from roquet.metrics.request_counts import RequestLatencies
 from roquet.model.errors import StoreError, UsageError
 from roquet.net import error_replies
 from roquet.net.async_watermark import ReplyWhen
+from roquet.net.clock import UNTIMED
 from roquet.net.limits.request_limits import RequestLimit
 from roquet.net.log_fields import request_fields
-from roquet.net.request_meter import UNTIMED, RequestMeter
 from roquet.wire.call import Call, Reply
 from roquet.wire.codes import FLAG_ONEWAY
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call, encode_reply
+
+if TYPE_CHECKING:  # clients measure no requests
+    from roquet.metrics.request_counts import RequestLatencies
+    from roquet.net.request_meter import RequestMeter
 
 log = logger(__name__)
 
@@ -139,7 +142,7 @@ DispatchResult = bytes | HeldReply | DeferredReply | None
 _DONE: Final = Reply()
 
 _Served: TypeAlias = tuple[
-    type[Call[Any]], RequestHandler[Any], RequestLimit | None, RequestLatencies | None
+    type[Call[Any]], RequestHandler[Any], RequestLimit | None, "RequestLatencies | None"
 ]
 """Call type, handler, limit, and the meter's counter of frequent requests that succeed at once."""
 
@@ -166,12 +169,12 @@ class Router:
         return ""
 
     @property
-    def meter(self) -> RequestMeter | None:
+    def meter(self) -> "RequestMeter | None":
         """Measures requests; None: they are not measured, and pay nothing."""
         return self._meter
 
     @meter.setter
-    def meter(self, meter: RequestMeter) -> None:
+    def meter(self, meter: "RequestMeter") -> None:
         self._meter = meter
         for table in (self._served, self._own):
             for code, (call_type, handler, gate, _) in table.items():

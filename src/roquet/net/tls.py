@@ -3,14 +3,17 @@
 import ssl
 from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
-from typing import Any, Final
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from roquet.model.config_check import CheckedConfig
 from roquet.model.errors import ConfigError
 from roquet.net.address import address_error
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TLS_1_2: Final = ssl.TLSVersion.TLSv1_2
 """The oldest version accepted: the Java of genuine brokers speaks at least this one."""
@@ -53,11 +56,11 @@ class KeyPassword(msgspec.Struct, frozen=True):
 class Tls(CheckedConfig, frozen=True, kw_only=True):
     """TLS of a client, from PEM files. `Tls()` trusts the authorities that this machine trusts."""
 
-    ca: str | Path | None = None
+    ca: str | PathLike[str] | None = None
     """File of the authority that signs the servers' certificates; None: those of this machine."""
-    cert: str | Path | None = None
+    cert: str | PathLike[str] | None = None
     """Our own certificate (with intermediate ones), for servers that ask for one."""
-    key: str | Path | None = None
+    key: str | PathLike[str] | None = None
     """Its private key; None if it is in the file of the certificate."""
     key_password: str | None = None
     server_name: str | None = None
@@ -117,11 +120,11 @@ class ClientAuth(StrEnum):
 class ServerTls(CheckedConfig, frozen=True, kw_only=True):
     """TLS of a server, from PEM files."""
 
-    cert: str | Path
+    cert: str | PathLike[str]
     """The server's certificate (with intermediate ones)."""
-    key: str | Path | None = None
+    key: str | PathLike[str] | None = None
     key_password: KeyPassword | None = None
-    client_ca: str | Path | None = None
+    client_ca: str | PathLike[str] | None = None
     """File of the authority that signs clients' certificates; None asks clients for none."""
     client_auth: ClientAuth = ClientAuth.REQUIRE
     """Whether clients must show a certificate of `client_ca`."""
@@ -140,10 +143,10 @@ class ServerTls(CheckedConfig, frozen=True, kw_only=True):
         )
 
     @property
-    def files(self) -> tuple[Path, ...]:
+    def files(self) -> "tuple[Path, ...]":
         """The files that the context is made of."""
         named = (self.cert, self.key, self.client_ca)
-        return tuple(Path(file).expanduser() for file in named if file is not None)
+        return tuple(_path(file) for file in named if file is not None)
 
     def context(self) -> ssl.SSLContext:
         """The context for `loop.create_server`. ConfigError when a file cannot be used."""
@@ -202,26 +205,32 @@ def refused_handshake(error: Exception) -> str:
     return str(error)
 
 
-def _trust(context: ssl.SSLContext, authority: str | Path, name: str) -> None:
+def _path(file: str | PathLike[str]) -> "Path":
+    from pathlib import Path  # here: a client without TLS does not pay for the import
+
+    return Path(file).expanduser()
+
+
+def _trust(context: ssl.SSLContext, authority: str | PathLike[str], name: str) -> None:
     try:
-        context.load_verify_locations(Path(authority).expanduser())
+        context.load_verify_locations(_path(authority))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{name}: {authority} cannot be used: {_fault(error)}") from None
 
 
 def _show(
     context: ssl.SSLContext,
-    cert: str | Path,
-    key: str | Path | None,
+    cert: str | PathLike[str],
+    key: str | PathLike[str] | None,
     password: str | None,
     name: str,
 ) -> None:
     def without() -> str:  # OpenSSL would ask for it on the terminal
         raise ConfigError(f"{name}: the key of {cert} has a password: give it")
 
-    key_path = None if key is None else Path(key).expanduser()
+    key_path = None if key is None else _path(key)
     try:
-        context.load_cert_chain(Path(cert).expanduser(), key_path, password or without)
+        context.load_cert_chain(_path(cert), key_path, password or without)
     except (OSError, ValueError) as error:
         pair = cert if key is None else f"{cert} with {key}"
         raise ConfigError(f"{name}: {pair} cannot be used: {_fault(error)}") from None

@@ -5,7 +5,7 @@ Every field of a call or reply is an entry of the header's string map under its 
 which are separate parts of a command. None means absent.
 """
 
-from typing import Annotated, ClassVar, Generic, TypeAlias, TypeVar, get_args
+from typing import Annotated, ClassVar, Final, Generic, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -45,6 +45,9 @@ class Call(msgspec.Struct, Generic[R], frozen=True, kw_only=True, rename="camel"
         for base in vars(cls).get("__orig_bases__", ()):
             (cls.reply,) = get_args(base)
 
+
+ACCESS_KEY: Final = "AccessKey"
+"""Header field with the access key of a signed request's sender."""
 
 NOT_FIELDS = frozenset({"code", "remark", "body"})
 """Attributes that are not in the header's map."""

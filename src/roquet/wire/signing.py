@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from roquet.wire.call import ACCESS_KEY as ACCESS_KEY
 from roquet.wire.call import Call
 from roquet.wire.codes import FLAG_ONEWAY, VERSION
 from roquet.wire.command import JSON, PYTHON, encode_json, json_pairs, sender
@@ -21,7 +22,6 @@ from roquet.wire.compact import PackedFields, encode_compact, write_pairs
 from roquet.wire.fields import to_ext
 from roquet.wire.records.speedups import compiled
 
-ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
 SECURITY_TOKEN: Final = "SecurityToken"
 

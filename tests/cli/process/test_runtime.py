@@ -147,3 +147,15 @@ def test_a_socket_that_is_gone_is_logged(
         monkeypatch.setenv(runtime.SOCKET, address)
         runtime.notify("READY=1")
     assert caplog.text.count("systemd cannot be told READY=1") == 2
+
+
+async def test_a_server_without_uvloop_says_how_to_be_faster(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = asyncio.Event()
+    stop.set()
+    await runtime.serve_until(stop)
+    assert caplog.text == ""
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    await runtime.serve_until(stop)
+    assert "pip install 'roquet[server]'" in caplog.text

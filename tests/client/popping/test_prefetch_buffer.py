@@ -8,6 +8,7 @@ from roquet.testing.clock import this_loop
 
 class FakeMessage:
     is_held = True
+    unreadable = ""
 
 
 def some(count: int) -> list[PoppedMessage]:

@@ -14,6 +14,7 @@ class FakeMessage:
         self.tries = tries
         self.said: list[str] = []
         self._is_settled = False
+        self.unreadable = ""
         self._owner = self
 
     def finish(self, _: object) -> None:

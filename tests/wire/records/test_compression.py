@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.model.errors import RecordError
+from roquet.model.errors import CodecMissing, RecordError
 from roquet.wire.records.compression import (
     Compression,
+    check_codec,
     compress,
     decompress,
     decompress_start,
@@ -87,8 +88,11 @@ def test_a_library_that_is_not_installed_is_named(
     kind: Compression, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = compress(b"x" * 100, kind)
+    check_codec(kind)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(RecordError, match=f"`pip install {package}`"):
+    with pytest.raises(CodecMissing, match=f"need {package}"):
+        check_codec(kind)
+    with pytest.raises(RecordError, match=r"not installed: pip install .roquet.compression"):
         compress(b"x", kind)
-    with pytest.raises(RecordError, match=f"`pip install {package}`"):
+    with pytest.raises(RecordError, match=r"not installed: pip install .roquet.compression"):
         decompress(body, with_compression(0, kind))

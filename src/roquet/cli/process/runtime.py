@@ -14,6 +14,7 @@ import sys
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
 from roquet.log_records import logger
@@ -43,6 +44,8 @@ LOG_FORMAT: Final = "ROQUET_LOG_FORMAT"
 
 LOG_LEVELS: Final = "ROQUET_LOG_LEVELS"
 """Environment variable: levels of loggers, as `INFO,roquet.net:DEBUG`."""
+
+SLOWER: Final = "uvloop not installed, this server is slower: pip install 'roquet[server]'"
 
 SOCKET: Final = "NOTIFY_SOCKET"
 WATCHDOG: Final = "WATCHDOG_USEC"
@@ -137,7 +140,12 @@ def _watch_lifeline(running: asyncio.AbstractEventLoop, stop: asyncio.Event) -> 
 
 
 async def serve_until(stop: asyncio.Event) -> None:
-    """Wait for the event; tell systemd that the service is ready, alive meanwhile, and stopping."""
+    """Wait for the event; tell systemd that the service is ready, alive meanwhile, and stopping.
+
+    Without uvloop the log says that the server is slower, and how to install it.
+    """
+    if find_spec("uvloop") is None and sys.platform != "win32":
+        log.warning("%s", SLOWER)
     notify("READY=1")
     try:
         while not stop.is_set():

@@ -17,7 +17,6 @@ from roquet.model.errors import CallRefused, RoquetError
 from roquet.model.subscription import HeartbeatData
 from roquet.net.channel import Channel
 from roquet.net.pool import ChannelPool
-from roquet.wire.calls.bodies import ConsumerIdList
 from roquet.wire.calls.heartbeat import GetConsumers, Heartbeat, Unregister
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
@@ -130,6 +129,8 @@ class Membership:
 
     async def members(self, group: str, topic: str) -> Sequence[str]:
         """The ids of a group's members, by a broker of the topic; empty when none answers."""
+        from roquet.wire.calls.bodies import ConsumerIdList  # here: producers ask for no members
+
         brokers = list(self._routes.brokers_of(topic))
         self._config.rng.shuffle(brokers)
         for broker in brokers:

@@ -1,6 +1,5 @@
 """Client identity: the client id, and generated message ids."""
 
-from ipaddress import ip_address
 from itertools import count
 from typing import Final
 
@@ -37,6 +36,8 @@ class MessageIdGenerator:
     """Generates unique message ids from ip, process, client, time and a counter."""
 
     def __init__(self, ip: str, pid: int, client: int) -> None:
+        from ipaddress import ip_address  # here: an import of the client does not pay for it
+
         self._head = unique_key(ip_address(ip).packed, pid, client, 0, 0)[:-12]
         self._count = 0
         self._month_ms = 0

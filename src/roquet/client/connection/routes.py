@@ -17,11 +17,9 @@ from roquet.client.connection.background import ErrorLogThrottle, Wakeup, cancel
 from roquet.model.errors import CallError, CallRefused, ConnectFailed, RoquetError
 from roquet.model.names import AUTO_CREATE_TOPIC
 from roquet.model.queue import MessageQueue
-from roquet.model.route import BrokerData, TopicRoute
-from roquet.model.topic import MASTER_ID
+from roquet.model.route import MASTER_ID, BrokerData, TopicRoute
 from roquet.net.pool import ChannelPool
 from roquet.wire.call import Call, R, Reply
-from roquet.wire.calls.bodies import TopicList
 from roquet.wire.calls.route import GetAllTopics, GetRoute
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
@@ -90,6 +88,8 @@ class NameServers:
 
     async def list_topics(self, call: Call[Reply]) -> Sequence[str]:
         """Names of topics; CallRefused, with advice, when the name server does not list them."""
+        from roquet.wire.calls.bodies import TopicList  # here: few clients need one of its types
+
         try:
             reply = await self.ask(call)
         except ConnectFailed as error:

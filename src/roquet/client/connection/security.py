@@ -1,15 +1,17 @@
 """Security: request signing and TLS, from a client's settings and the environment."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Final
+from os import PathLike
+from typing import TYPE_CHECKING, Final
 
 from roquet.client.config import ClientConfig
 from roquet.model.errors import ConfigError
 from roquet.model.settings import parse_bool
 from roquet.net.channel import Security
 from roquet.net.tls import Tls
-from roquet.wire.signing import Credentials, Signer
+
+if TYPE_CHECKING:
+    from roquet.wire.signing import Credentials
 
 ACCESS_KEY_VARIABLE: Final = "ROCKETMQ_ACCESS_KEY"
 SECRET_KEY_VARIABLE: Final = "ROCKETMQ_SECRET_KEY"
@@ -24,14 +26,19 @@ TLS_SERVER_NAME_VARIABLE: Final = "ROCKETMQ_TLS_SERVER_NAME"
 def connection_security(config: ClientConfig, environ: Mapping[str, str]) -> Security:
     """The security of a client's connections; ConfigError when a setting cannot be used."""
     credentials, tls = resolve_credentials(config, environ), resolve_tls(config, environ)
+    signer = None
+    if credentials is not None:
+        from roquet.wire.signing import Signer  # here: most clients sign nothing
+
+        signer = Signer(credentials)
     return Security(
         context=tls.context() if tls else None,
         server_name=tls.server_name if tls else None,
-        signer=Signer(credentials) if credentials else None,
+        signer=signer,
     )
 
 
-def resolve_credentials(config: ClientConfig, environ: Mapping[str, str]) -> Credentials | None:
+def resolve_credentials(config: ClientConfig, environ: Mapping[str, str]) -> "Credentials | None":
     """The signing keys, from the settings or else from the environment; None without any."""
     access = _stripped(config.access_key)
     token = _stripped(config.security_token)
@@ -47,6 +54,8 @@ def resolve_credentials(config: ClientConfig, environ: Mapping[str, str]) -> Cre
         raise ConfigError(f"a secret key without access_key (or {ACCESS_KEY_VARIABLE})")
     if not secret:
         raise ConfigError(f"access key {access} without secret_key (or {SECRET_KEY_VARIABLE})")
+    from roquet.wire.signing import Credentials
+
     return Credentials(access_key=access, secret_key=secret, security_token=token or None)
 
 
@@ -55,7 +64,7 @@ def resolve_tls(config: ClientConfig, environ: Mapping[str, str]) -> Tls | None:
     match config.tls:
         case Tls():
             return config.tls
-        case str() | Path():
+        case str() | PathLike():
             return Tls(ca=config.tls)
         case None:
             wanted = environ.get(TLS_VARIABLE)

@@ -19,7 +19,7 @@ from roquet.client.connection.routes import NameServers, Routes
 from roquet.client.connection.security import connection_security
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.namespaces import check_namespace
-from roquet.model.topic import MASTER_ID
+from roquet.model.route import MASTER_ID
 from roquet.net.loop import CURRENT_PROCESS, OwnLoop
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Router

@@ -16,7 +16,13 @@ from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.client.connection.session import Session
 from roquet.client.metrics import HANDLED
 from roquet.client.popping.pop_batch import PopBatch, PoppedMessage
-from roquet.client.reading.message import DEAD_LETTER, InboundMessage, Replies
+from roquet.client.reading.message import (
+    DEAD_LETTER,
+    UNREADABLE,
+    UNREADABLE_PAUSE_MS,
+    InboundMessage,
+    Replies,
+)
 from roquet.client.reading.request_reply import ReplySender
 from roquet.client.reading.retry import note_dead_letter
 from roquet.log_records import logger
@@ -171,6 +177,9 @@ class PopAcks:
         if (metrics := self._config.metrics) is not None and delay_ms != RELEASE_MS:
             metrics.add(HANDLED, 1, batch.target.topic, self._group, "failed")
         try:
+            if delay_ms == UNREADABLE:
+                await self._change(batch, message, UNREADABLE_PAUSE_MS, suspend=True)
+                return
             group = await self._settings(broker)
             if delay_ms == DEAD_LETTER or times >= self._limit(group):
                 await self._send_to_dead_letters(batch, message)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from roquet.client.reading.message import ReceivedMessage, retry_later, settle
@@ -63,9 +64,19 @@ class HandlerResults:
 
 def fail_message(message: ReceivedMessage, error: BaseException) -> None:
     """Log a handler's exception and fail the message; the retry policy logs what follows."""
+    if message.unreadable:
+        log_unreadable(message.unreadable)
+        retry_later(message)
+        return
     log.warning(
         "the handler failed on %r (try %d): %r",
         message, message.tries + 1, error,
         exc_info=error if message.tries == 0 else None,
     )  # fmt: skip
     retry_later(message, error=error)
+
+
+@lru_cache
+def log_unreadable(reason: str) -> None:
+    """Log why messages wait: once in a process, as all of a compression meet the same."""
+    log.error("messages come again until they can be read; this is said once: %s", reason)

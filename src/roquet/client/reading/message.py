@@ -9,7 +9,7 @@ from typing import Final, NoReturn, Protocol, Self, TypeVar
 from roquet.client.arguments import check_timeout
 from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.model import properties as names
-from roquet.model.errors import RecordError, UsageError
+from roquet.model.errors import CodecMissing, RecordError, UsageError
 from roquet.model.flags import COMPRESSION_MASK
 from roquet.model.moments import utc_time
 from roquet.model.names import is_retry
@@ -29,6 +29,13 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 DEAD_LETTER: Final = -1
 """Instead of a delay: the message becomes a dead letter."""
 
+UNREADABLE: Final = -2
+"""Instead of a delay: this process lacks the package of the body's compression. The message comes
+again after UNREADABLE_PAUSE_MS, and the try does not count."""
+
+UNREADABLE_PAUSE_MS: Final = 30_000
+"""Pause before a message comes again whose body cannot be read here."""
+
 DamagedRecordListener = Callable[[int, RecordError], object]
 """Called with the queue offset of an unreadable record, and the error."""
 
@@ -47,6 +54,7 @@ class MessageOwner(Protocol):
         """Let the message come again after a delay; None leaves the delay to the owner.
 
         DEAD_LETTER instead of a delay: it never comes again, but goes to the dead letters.
+        UNREADABLE: it comes again, and its tries do not count.
         """
 
 
@@ -64,6 +72,8 @@ class InboundMessage:
 
     has_failed = False
     """Whether this try was reported as failed."""
+    unreadable = ""
+    """Why the body, which was asked for, cannot be read before a package is installed."""
 
     def __init__(self, queue: MessageQueue, record: Record, owner: MessageOwner) -> None:
         self.queue = queue
@@ -83,8 +93,16 @@ class InboundMessage:
     # hold a thousand, and each may have a hundred times the size that it was pulled with.
     @cached_property
     def body(self) -> bytes:
-        """The content. Raises RecordError if it is compressed and cannot be restored."""
-        return decompress(self._record.body, self._record.sys_flag)
+        """The content. Raises RecordError if it is compressed and cannot be restored.
+
+        CodecMissing where that needs a package which is not installed: when its handler fails, the
+        message comes again until the package is there.
+        """
+        try:
+            return decompress(self._record.body, self._record.sys_flag)
+        except CodecMissing as error:
+            self.unreadable = str(error)
+            raise
 
     @property
     def topic(self) -> str:
@@ -249,9 +267,12 @@ def retry_later(
     """
     owner = message._owner
     if not message._is_settled:
-        pauses: ChosenPauses | None = getattr(owner, "pauses", None)
-        if delay_ms is None and pauses is not None and owner.is_held:
-            delay_ms = pauses.pause_ms(message.tries + 1, error)
+        if message.unreadable:
+            delay_ms = UNREADABLE
+        else:
+            pauses: ChosenPauses | None = getattr(owner, "pauses", None)
+            if delay_ms is None and pauses is not None and owner.is_held:
+                delay_ms = pauses.pause_ms(message.tries + 1, error)
         owner.retry(message, delay_ms)  # raises in another event loop
         message._is_settled = message.has_failed = True
 
@@ -270,7 +291,8 @@ def next_try(message: AnyM) -> AnyM:
     if message._record.sys_flag & COMPRESSED:  # it may wait for long
         again.__dict__.pop("body", None)
     again._is_settled = again.has_failed = False
-    again.tries += 1
+    again.tries += not message.unreadable
+    again.unreadable = ""
     return again
 
 

@@ -52,6 +52,11 @@ class MessageBatch(ReceivedMessage, Generic[M]):
         """Whether any of the messages still belongs to this consumer."""
         return any(message.is_held for message in self.messages)
 
+    @property
+    def unreadable(self) -> str:  # type: ignore[override]
+        """Why one of the bodies cannot be read."""
+        return next((message.unreadable for message in self.messages if message.unreadable), "")
+
     def finish(self, _batch: InboundMessage) -> None:
         """Report the messages as handled."""
         for message in self.messages:
@@ -68,7 +73,9 @@ class MessageBatch(ReceivedMessage, Generic[M]):
 
     def retry(self, _batch: InboundMessage, delay_ms: int | None) -> None:
         """Let the messages come again after a delay; None leaves it to their owners."""
+        unreadable = self.unreadable
         for message in self.messages:
+            message.unreadable = unreadable  # no try of the others counts either
             retry_later(message, delay_ms, self._error)
         self._error = None
 

@@ -11,8 +11,8 @@ from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, ConnectFailed, RoquetError, UsageError
 from roquet.model.flags import PullFlag
 from roquet.model.queue import MessageQueue
+from roquet.model.route import MASTER_ID
 from roquet.model.subscription import ALL, SQL92, Subscription
-from roquet.model.topic import MASTER_ID
 from roquet.rules.replication.read_from import (
     PulledOffsets,
     ReadSource,

@@ -11,7 +11,14 @@ from roquet.client.connection.background import BackgroundTasks, ErrorLogThrottl
 from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.client.reading.consume_rates import ConsumeRates
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import InboundMessage, ReceivedMessage, next_try, read_records
+from roquet.client.reading.message import (
+    UNREADABLE,
+    UNREADABLE_PAUSE_MS,
+    InboundMessage,
+    ReceivedMessage,
+    next_try,
+    read_records,
+)
 from roquet.client.reading.pull_request import Puller, SubscriptionFilter
 from roquet.client.reading.request_reply import ReplySender
 from roquet.client.reading.retry import FailurePolicy
@@ -19,7 +26,7 @@ from roquet.client.spans.message_attributes import MessageRequest
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, RecordError, RoquetError
 from roquet.model.queue import MessageQueue
-from roquet.model.topic import MASTER_ID
+from roquet.model.route import MASTER_ID
 from roquet.rules.consumption.pull import ConsumeWindow
 from roquet.wire.calls.pull import PullReply
 from roquet.wire.codes import ResponseCode
@@ -300,7 +307,10 @@ class QueueReader:
         task.add_done_callback(self.settling.discard)
 
     async def _fail(self, message: InboundMessage, delay_ms: int | None) -> None:
-        pause_ms = await self._failures(message, delay_ms)
+        if delay_ms == UNREADABLE:
+            pause_ms: int | None = UNREADABLE_PAUSE_MS
+        else:
+            pause_ms = await self._failures(message, delay_ms)
         self._tally.failed += 1
         if pause_ms is None:
             self._tally.gone += 1

@@ -6,14 +6,13 @@ topic to be read later: a client that is not connected when the reply comes does
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import msgspec
 
 from roquet.client.config import ClientConfig, ProducerConfig
 from roquet.client.connection.session import Session
-from roquet.client.reading.message import InboundMessage
 from roquet.client.sending.prepare import MessagePreparer, PreparedMessage
 from roquet.log_records import logger
 from roquet.model import properties as names
@@ -32,6 +31,9 @@ from roquet.wire.calls.reply import PushReply, SendReplyMessage
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.compression import decompress, is_compressed
 from roquet.wire.records.property_text import decode_properties
+
+if TYPE_CHECKING:
+    from roquet.client.reading.message import InboundMessage
 
 log = logger(__name__)
 
@@ -154,7 +156,7 @@ class ReplySender:
         self._preparer = MessagePreparer(session.identity.keys, self._sending)
 
     async def reply(
-        self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
+        self, message: "InboundMessage", body: bytes, properties: Mapping[str, str]
     ) -> bool:
         """Reply to a request; whether the requester has got the reply."""
         call = self._call(message, body, properties)
@@ -173,7 +175,7 @@ class ReplySender:
                 return True
 
     def _call(
-        self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
+        self, message: "InboundMessage", body: bytes, properties: Mapping[str, str]
     ) -> SendReplyMessage:
         request = message.properties
         cluster = request.get(names.CLUSTER)

@@ -8,7 +8,7 @@ import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from roquet.log_records import logger
 from roquet.model.errors import ConnectFailed, RemoteProtocolError
@@ -27,7 +27,9 @@ from roquet.wire.command import Command
 from roquet.wire.connection import Connection, ConnectionEvent, ReplyReceived
 from roquet.wire.fields import encode_call
 from roquet.wire.records.host_bytes import encode_host
-from roquet.wire.signing import Signer
+
+if TYPE_CHECKING:
+    from roquet.wire.signing import Signer
 
 log = logger(__name__)
 
@@ -103,7 +105,7 @@ class PeerConnection(asyncio.Protocol):
         self,
         dispatch: Dispatch,
         clock: Clock,
-        signer: Signer | None = None,
+        signer: "Signer | None" = None,
         limits: ServerLimits = UNLIMITED,
     ) -> None:
         self._dispatch = dispatch

@@ -5,7 +5,6 @@ All three depend only on the names of queues and members, so members agree witho
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from hashlib import md5
 from typing import Final, TypeAlias
 
 from roquet.model.errors import UsageError
@@ -129,5 +128,7 @@ def _number(text: str) -> int:
 
 
 def _md5(text: str) -> bytes:
+    from hashlib import md5  # here: few groups use these strategies
+
     # A lone surrogate becomes a question mark, as in Java's getBytes.
     return md5(text.encode("utf-8", "replace"), usedforsecurity=False).digest()

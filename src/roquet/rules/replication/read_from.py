@@ -12,11 +12,14 @@ compares the numbers.
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from roquet.model.topic import MASTER_ID, SubscriptionGroup
+from roquet.model.route import MASTER_ID
+
+if TYPE_CHECKING:
+    from roquet.model.topic import SubscriptionGroup
 
 AVOID_MS: Final = 3_000
 """How long a broker is left alone that failed or lacked messages: the time that a replica may need
@@ -134,7 +137,11 @@ class ReadBacklog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def suggested_broker_id(
-    group: SubscriptionGroup, backlog: ReadBacklog, *, reads_replicas: bool, returns_to_master: bool
+    group: "SubscriptionGroup",
+    backlog: ReadBacklog,
+    *,
+    reads_replicas: bool,
+    returns_to_master: bool,
 ) -> int:
     """Id of the broker that a consumer reads from next (suggestWhichBrokerId).
 

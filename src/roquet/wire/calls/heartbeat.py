@@ -4,9 +4,8 @@ from typing import ClassVar
 
 import msgspec
 
-from roquet.wire.call import Call, Reply
+from roquet.wire.call import ACCESS_KEY, Call, Reply
 from roquet.wire.codes import RequestCode
-from roquet.wire.signing import ACCESS_KEY
 
 
 class HeartbeatReply(Reply, frozen=True, kw_only=True):

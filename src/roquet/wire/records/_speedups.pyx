@@ -32,7 +32,6 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from binascii import b2a_base64
-from hmac import compare_digest
 from zlib import crc32
 
 from msgspec import Raw

@@ -9,7 +9,7 @@ from enum import IntEnum
 from types import ModuleType
 from typing import Final, cast
 
-from roquet.model.errors import RecordError
+from roquet.model.errors import CodecMissing, RecordError
 from roquet.model.flags import COMPRESSION_MASK, LZ4, ZLIB, ZSTD, SysFlag
 
 COMPRESSED: Final = int(SysFlag.COMPRESSED)
@@ -51,10 +51,16 @@ def compress(body: bytes, kind: Compression = Compression.ZLIB, level: int = ZLI
             return bytes(_zstandard().ZstdCompressor(level=level).compress(body))
 
 
+def check_codec(kind: Compression) -> None:
+    """Raise CodecMissing unless bodies can be compressed in this way here."""
+    compress(b"", kind, 1)
+
+
 def decompress(body: bytes, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> bytes:
     """Decompress a body; unchanged if the flag says that it is not compressed.
 
-    Raises RecordError for one that cannot be, and for one that is longer than `size_max`.
+    Raises RecordError for one that cannot be, and for one that is longer than `size_max`;
+    CodecMissing where the package of its compression is not installed.
     """
     if not sys_flag & COMPRESSED:
         return body
@@ -122,7 +128,7 @@ def _lz4() -> ModuleType:
     try:
         from lz4 import frame
     except ImportError as error:
-        raise _missing("LZ4", "lz4") from error
+        raise CodecMissing(_MISSING.format("LZ4", "lz4")) from error
     return cast(ModuleType, frame)
 
 
@@ -130,11 +136,8 @@ def _zstandard() -> ModuleType:
     try:
         import zstandard
     except ImportError as error:
-        raise _missing("Zstandard", "zstandard") from error
+        raise CodecMissing(_MISSING.format("Zstandard", "zstandard")) from error
     return zstandard
 
 
-def _missing(kind: str, package: str) -> RecordError:
-    return RecordError(
-        f"{kind} bodies need a package that is not installed: `pip install {package}`"
-    )
+_MISSING: Final = "{} bodies need {}, which is not installed: pip install 'roquet[compression]'"

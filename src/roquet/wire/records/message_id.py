@@ -8,7 +8,6 @@ Both are written in upper-case hex: 32 characters with IPv4, 56 with IPv6.
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from ipaddress import ip_address
 from struct import Struct
 from typing import Final
 
@@ -49,6 +48,8 @@ def unique_key(ip: bytes, pid: int, loader_hash: int, ms_since_month: int, count
 
 def unique_key_origin(text: str) -> tuple[str, int]:
     """Address and process (its low 16 bits) that made a unique key."""
+    from ipaddress import ip_address  # here: only operators look at origins
+
     raw = _raw(text)
     ip, made = raw[:-12], raw[-12:]
     return str(ip_address(ip)), _MADE.unpack(made)[0]

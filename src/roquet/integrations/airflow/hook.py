@@ -1,0 +1,124 @@
+"""RocketMQHook: clients with the settings of an Airflow connection of type `rocketmq`.
+
+    host, port        a name server; or several in `host`, as mq-1:9876;mq-2:9876
+    login, password   access key and secret key
+    extra             further settings of clients as JSON: {"namespace": "prod", "tls": true}
+
+As a URI: rocketmq://key:secret@mq-1:9876/?namespace=prod
+"""
+
+import asyncio
+from typing import Any, Final, TypeVar, Unpack
+
+from airflow.sdk import BaseHook, Connection
+
+from roquet.admin.client import AdminClient
+from roquet.client import (
+    ClientConfig,
+    ConfigError,
+    Message,
+    MessageFields,
+    ProducerConfig,
+    RoquetError,
+    SendReceipt,
+)
+from roquet.client.blocking import Producer
+from roquet.integrations.airflow.waiting import group_lag
+from roquet.model.namespaces import wrap
+from roquet.model.settings import parse_bool
+
+NAME_SERVER_PORT: Final = 9876
+
+C = TypeVar("C", bound=ClientConfig)
+
+
+class ClusterSettings:
+    """Addresses and client settings of a connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        if not connection.host:
+            raise ConfigError(
+                f"connection {connection.conn_id!r}: host: the name server is missing"
+            )
+        host = connection.host
+        is_complete = ":" in host.rpartition("]")[2] or ";" in host
+        self.namesrv = host if is_complete else f"{host}:{connection.port or NAME_SERVER_PORT}"
+        self._fields: dict[str, Any] = dict(connection.extra_dejson)
+        if isinstance(tls := self._fields.get("tls"), str) and tls.lower() in {"true", "false"}:
+            self._fields["tls"] = parse_bool(tls, "tls")  # a URI has texts alone
+        if connection.login:
+            self._fields |= {"access_key": connection.login, "secret_key": connection.password}
+        self.namespace: str | None = self._fields.get("namespace")
+
+    def config(self, kind: type[C], **settings: Any) -> C:
+        """Settings of a kind of client; ConfigError for an extra field that is no setting."""
+        return kind(**{**self._fields, **settings})
+
+
+class RocketMQHook(BaseHook):
+    """Sends messages and asks for lag, with the settings of an Airflow connection."""
+
+    conn_name_attr = "rocketmq_conn_id"
+    default_conn_name = "rocketmq_default"
+    conn_type = "rocketmq"
+    hook_name = "RocketMQ"
+
+    def __init__(self, rocketmq_conn_id: str = default_conn_name, **named: Any) -> None:
+        super().__init__(**named)
+        self.rocketmq_conn_id = rocketmq_conn_id
+
+    @classmethod
+    def get_ui_field_behaviour(cls) -> dict[str, Any]:
+        """Return the names of the fields in Airflow's form."""
+        return {
+            "hidden_fields": ["schema"],
+            "relabeling": {"login": "Access key", "password": "Secret key"},
+            "placeholders": {"host": "mq-1", "port": "9876", "extra": '{"namespace": "prod"}'},
+        }
+
+    def settings(self) -> ClusterSettings:
+        """Read the connection."""
+        return ClusterSettings(self.get_connection(self.rocketmq_conn_id))
+
+    async def asettings(self) -> ClusterSettings:
+        """Read the connection in an event loop, as triggers do."""
+        return ClusterSettings(await self.aget_connection(self.rocketmq_conn_id))
+
+    def get_conn(self) -> Producer:
+        """Make a producer, which `with` opens and closes."""
+        settings = self.settings()
+        return Producer(settings.namesrv, config=settings.config(ProducerConfig))
+
+    def send(
+        self, message: Message | str, body: bytes | None = None, **fields: Unpack[MessageFields]
+    ) -> SendReceipt:
+        """Send one message: a Message, or a topic, a body and fields such as `tag` and `keys`."""
+        with self.get_conn() as producer:
+            if isinstance(message, Message):
+                return producer.send(message)
+            return producer.send(message, body or b"", **fields)
+
+    def lag(self, group: str, topic: str | None = None) -> int | None:
+        """Messages that a group has not handled; None where a broker does not tell."""
+        return asyncio.run(lag_of(self.settings(), group, topic))
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Ask the name servers for the brokers, for the button in Airflow's form."""
+        try:
+            brokers = asyncio.run(_brokers(self.settings()))
+        except (RoquetError, OSError) as error:
+            return False, str(error)
+        return True, f"brokers: {', '.join(sorted(brokers))}"
+
+
+async def lag_of(settings: ClusterSettings, group: str, topic: str | None) -> int | None:
+    """Messages that a group has not handled, of all its topics or of one."""
+    namespace = settings.namespace
+    async with AdminClient(settings.namesrv, settings.config(ClientConfig)) as admin:
+        whole_topic = None if topic is None else wrap(namespace, topic)
+        return await group_lag(admin, wrap(namespace, group), whole_topic)
+
+
+async def _brokers(settings: ClusterSettings) -> list[str]:
+    async with AdminClient(settings.namesrv, settings.config(ClientConfig)) as admin:
+        return list(await admin.brokers())
