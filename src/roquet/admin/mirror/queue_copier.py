@@ -1,0 +1,266 @@
+"""Queue copier: messages of one source queue to one target queue, in order, each once.
+
+    source, group to-TARGET    committed: the next offset to copy, for people and as a last resort
+    target, group from-SOURCE  committed: the end of the copies; the one before says its original
+
+One request is under way at a time. After a failure that leaves open whether it was stored, and
+after a start, the copies in the target are read: the last one says where to go on. A message is
+there twice only where a broker stores a request long after its connection has ended.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+import msgspec
+
+from roquet.admin.mirror.endpoint import MirrorEndpoint, PulledRecords
+from roquet.admin.mirror.pace import Pace
+from roquet.log_records import logger
+from roquet.model import properties as names
+from roquet.model.errors import CallError, RoquetError
+from roquet.model.flags import COMPRESSION_MASK, SysFlag
+from roquet.model.queue import MessageQueue
+from roquet.net.clock import Clock
+from roquet.rules.mirror import OffsetMap, Origin, copied_properties, origin_of, resume_offset
+from roquet.rules.send_retry import is_transient
+from roquet.wire.calls.send import Send, SendBatch
+from roquet.wire.codes import ResponseCode
+from roquet.wire.records.batch import BatchItem, encode_batch
+from roquet.wire.records.message_id import offset_message_id
+from roquet.wire.records.property_text import decode_properties, lossless_bytes, lossless_text
+from roquet.wire.records.record import Record
+
+log = logger(__name__)
+
+BATCH_BYTES: Final = 512 * 1024
+"""Bytes of one request, as stored in the source; a longer message goes alone."""
+
+BATCH_COUNT: Final = 1_000
+"""Messages of one request."""
+
+COMMIT_MS: Final = 1_000
+"""Time between two commits."""
+
+COMPRESSION: Final = SysFlag.COMPRESSED | COMPRESSION_MASK
+
+
+class MirrorNames(msgspec.Struct, frozen=True):
+    """The names of both clusters."""
+
+    source: str
+    target: str
+
+    @property
+    def source_group(self) -> str:
+        """The group at the source whose progress is that of the mirror."""
+        return f"roquet-mirror-to-{self.target}"
+
+    @property
+    def target_group(self) -> str:
+        """The group at the target whose progress is the end of the copies."""
+        return f"roquet-mirror-from-{self.source}"
+
+
+class MirrorStopped(RoquetError):
+    """A queue cannot be copied on until somebody acts."""
+
+
+class Copy(msgspec.Struct, frozen=True):
+    """A record that is copied, with its properties in the target."""
+
+    record: Record
+    properties: bytes
+    is_alone: bool
+    """Whether no batch may have it: its broker chooses a queue by its priority."""
+
+    @property
+    def flags(self) -> int:
+        """How the body is compressed; one for all messages of a batch."""
+        return self.record.sys_flag & COMPRESSION
+
+
+class QueueCopier:
+    """Copies one queue; a step pulls once and sends what it got."""
+
+    def __init__(
+        self, ends: tuple[MirrorEndpoint, MirrorEndpoint], names: MirrorNames,
+        queues: tuple[MessageQueue, MessageQueue], pace: Pace, clock: Clock,
+    ) -> None:  # fmt: skip
+        self.source, self.target = queues
+        self._from, self._to = ends
+        self._names, self._pace, self._clock = names, pace, clock
+        self.offsets = OffsetMap()
+        self.next_offset: int | None = None
+        """The source offset to copy next; None before `resume`."""
+        self.source_end = 0
+        self.target_end = 0
+        """The end of the copies in the target."""
+        self.copied = self.skipped = self.expired = self.less_durable = 0
+        self.own_unread: dict[int, int] = {}
+        """Behind the latest copies of the target's own messages: source offset to target offset."""
+        self._committed_ms = 0
+
+    @property
+    def lag(self) -> int:
+        """Messages of the source queue that were not looked at yet, as far as known."""
+        return max(0, self.source_end - (self.next_offset or 0))
+
+    async def resume(self) -> None:
+        """Find out how far the queue was copied. Raises MirrorStopped if that cannot be said."""
+        committed = await self._to.own_committed(self.target)
+        low, high = await self._to.min_offset(self.target), await self._to.max_offset(self.target)
+        known_end = committed is not None and low < committed <= high
+        found = await self._last_copy(committed - 1 if committed and known_end else low, high)
+        done = await self._from.own_committed(self.source)
+        first = await self._from.min_offset(self.source)
+        self.source_end = await self._from.max_offset(self.source)
+        if found is not None:
+            await self._check_original(found)
+        self.next_offset = resume_offset(found.offset if found else None, done, first)
+        if self.next_offset > self.source_end:
+            raise self._other_queue(self.next_offset - 1)
+
+    async def _last_copy(self, begin: int, end: int) -> Origin | None:
+        """The last copy of this source queue among messages of the target from `begin` to `end`."""
+        self.offsets.clear()
+        found: Origin | None = None
+        async for record in self._to.records_between(self.target, begin, end):
+            origin = origin_of(decode_properties(record.properties))
+            if origin is None or not origin.is_from(self._names.source, self.source):
+                continue
+            self.target_end = max(self.target_end, record.queue_offset + 1)
+            if found is None or origin.offset > found.offset:
+                found = origin
+                self.offsets.add(origin.offset, record.queue_offset)
+        return found
+
+    async def _check_original(self, found: Origin) -> None:
+        """Raise MirrorStopped if the source has another message where the last copy came from."""
+        pulled = await self._from.records(self.source, found.offset, 1)
+        record = next((r for r in pulled.records if r.queue_offset == found.offset), None)
+        if record is None:
+            return  # retention has deleted it
+        if Origin(found.cluster, found.queue, found.offset, _message_id(record)).text != found.text:
+            raise self._other_queue(found.offset)
+
+    def _other_queue(self, offset: int) -> MirrorStopped:
+        return MirrorStopped(
+            f"{self.source}: the target has a copy of offset {offset}, which is another message "
+            f"here or not there: the topic was deleted, or its log cut, or another cluster has the "
+            f"name {self._names.source!r} too; give this source another name by --from-name, and "
+            f"all of its messages are copied"
+        )
+
+    async def step(self, until: int | None = None, wait_ms: int = 0) -> bool:
+        """Pull once and send what came; False when nothing was left below the offset `until`."""
+        offset = self.next_offset
+        assert offset is not None, "resume comes first"
+        if until is not None and offset >= until:
+            await self.commit()
+            return False
+        pulled = await self._from.records(self.source, offset, self._pace.step, wait_ms)
+        self.source_end = pulled.max_offset
+        if pulled.is_moved and pulled.max_offset < offset:
+            raise self._other_queue(offset - 1)
+        records = [r for r in pulled.records if r.queue_offset >= offset]
+        self._note_expired(offset, records, pulled)
+        for batch in batches(self._copies(records)):
+            await self._pace.wait(len(batch))
+            await self._deliver(batch)
+        is_changed = pulled.next_offset > offset
+        self.next_offset = max(pulled.next_offset, self.next_offset or 0)
+        if self._clock.monotonic_ms() - self._committed_ms >= COMMIT_MS:
+            await self.commit()
+        return is_changed
+
+    def _note_expired(self, offset: int, records: Sequence[Record], pulled: PulledRecords) -> None:
+        first = records[0].queue_offset if records else pulled.next_offset
+        if offset < pulled.min_offset <= first:
+            self.expired += first - offset
+
+    def _copies(self, records: Sequence[Record]) -> Iterator[Copy]:
+        """The copies to send; those of the target's own messages are noted, not sent back."""
+        for record in records:
+            if record.sys_flag & SysFlag.INNER_BATCH:
+                raise MirrorStopped(f"{self.source}: batches stored as one message are not copied")
+            values = decode_properties(lossless_text(record.properties))
+            origin = origin_of(values)
+            if origin is None:
+                values.setdefault(names.UNIQUE_KEY, _message_id(record))
+                place = self._names.source, self.source, record.queue_offset, record.born_ms
+                yield Copy(
+                    record,
+                    lossless_bytes(_text(copied_properties(values, *place))),
+                    names.PRIORITY in values,
+                )
+                continue
+            self.skipped += 1
+            if origin.is_from(self._names.target, self.target):
+                self.own_unread[record.queue_offset] = origin.offset + 1
+                if len(self.own_unread) > BATCH_COUNT:
+                    del self.own_unread[next(iter(self.own_unread))]
+
+    async def _deliver(self, batch: Sequence[Copy]) -> None:
+        """Send a batch. After a failure the copies in the target say what is left of it."""
+        first = batch[0].record
+        shared = {
+            "producer_group": self._names.target_group, "topic": self.target.topic,
+            "queue_id": self.target.queue_id, "born_timestamp": first.born_ms,
+            "sys_flag": batch[0].flags,
+        }  # fmt: skip
+        if batch[0].is_alone:
+            text = lossless_text(batch[0].properties)
+            call = Send(body=first.body, properties=text, flag=first.flag, **shared)
+        else:
+            items = [BatchItem(c.record.flag, c.record.body, c.properties) for c in batch]
+            call = SendBatch(body=encode_batch(items), batch=True, **shared)
+        try:
+            reply = await self._to.send(self.target, call)
+        except CallError as error:
+            if is_transient(error):
+                raise  # whoever steps resumes
+            raise MirrorStopped(
+                f"{self.source} offset {first.queue_offset}: the target refuses it: {error}"
+            ) from error
+        if reply.queue_offset < self.target_end:
+            raise CallError(f"{self.target} was cut: its copies are read again", definite=False)
+        self.less_durable += len(batch) * (reply.code != ResponseCode.SUCCESS)
+        for number, copy in enumerate(batch):
+            self.offsets.add(copy.record.queue_offset, reply.queue_offset + number)
+        self.target_end = reply.queue_offset + len(batch)
+        self.next_offset = batch[-1].record.queue_offset + 1
+        self.copied += len(batch)
+
+    async def commit(self) -> None:
+        """Commit how far the queue is copied, at both ends."""
+        self._committed_ms = self._clock.monotonic_ms()
+        if self.target_end:
+            await self._to.commit(self.target, self.target_end)
+        if self.next_offset is not None:
+            await self._from.commit(self.source, self.next_offset)
+
+
+def batches(copies: Iterator[Copy]) -> Iterator[Sequence[Copy]]:
+    """Copies in requests: those of one compression together, within the limits of a request."""
+    for _, run in groupby(copies, key=lambda copy: (copy.flags, copy.is_alone)):
+        batch: list[Copy] = []
+        size = 0
+        for copy in run:
+            size += copy.record.size
+            if batch and (copy.is_alone or size > BATCH_BYTES or len(batch) == BATCH_COUNT):
+                yield batch
+                batch, size = [], copy.record.size
+            batch.append(copy)
+        yield batch
+
+
+def _message_id(record: Record) -> str:
+    """The producer's id, else the one of the broker, which its copy gets as its own."""
+    values = decode_properties(lossless_text(record.properties))
+    broker_id = offset_message_id(record.store_host, record.position)
+    return values.get(names.UNIQUE_KEY) or broker_id
+
+
+def _text(properties: dict[str, str]) -> str:
+    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
