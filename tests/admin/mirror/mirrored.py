@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 from roquet.admin.client import AdminClient
 from roquet.admin.mirror.endpoint import MirrorEndpoint
 from roquet.admin.mirror.mirror import Mirror, MirrorChoice, open_mirror
 from roquet.admin.mirror.queue_copier import MirrorNames
+from roquet.client.config import ProducerConfig
+from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
 from roquet.model.message import StoredMessage
 from roquet.model.queue import MessageQueue
@@ -66,4 +67,10 @@ async def bodies(namesrv: str, topic: str) -> dict[int, list[bytes]]:
     return {queue.queue_id: [message.body for message in own] for queue, own in found.items()}
 
 
-fixed = partial(MessageQueue, "orders", "broker-a")
+async def send(namesrv: str, count: int, topic: str = "orders", start: int = 0) -> None:
+    """Messages with consecutive numbers as bodies, to a topic of two queues if it is new."""
+    async with Producer(namesrv, config=ProducerConfig(new_topic_queues=2)) as producer:
+        for number in range(start, start + count):
+            await producer.send(
+                topic, b"%d" % number, tag="T", keys=(f"k{number}",), properties={"n": str(number)}
+            )

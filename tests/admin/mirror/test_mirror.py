@@ -1,21 +1,12 @@
 import asyncio
 
-from tests.admin.mirror.mirrored import BACK, bodies, messages, mirror, run_once, two_clusters
+import pytest
+from tests.admin.mirror.mirrored import BACK, bodies, messages, mirror, run_once, send, two_clusters
 
-from roquet.admin import groups
+from roquet.admin import topics
 from roquet.admin.client import AdminClient
-from roquet.client.config import ProducerConfig
-from roquet.client.producer import Producer
-from roquet.client.pull import PullConsumer
-from roquet.model.message import Message
-
-
-async def send(namesrv: str, count: int, topic: str = "orders", start: int = 0) -> None:
-    async with Producer(namesrv, config=ProducerConfig(new_topic_queues=2)) as producer:
-        for number in range(start, start + count):
-            await producer.send(
-                topic, b"%d" % number, tag="T", keys=(f"k{number}",), properties={"n": str(number)}
-            )
+from roquet.admin.topics import TopicSettings
+from roquet.model.errors import UsageError
 
 
 async def test_messages_are_copied_queue_by_queue_with_tags_keys_and_properties() -> None:
@@ -23,7 +14,7 @@ async def test_messages_are_copied_queue_by_queue_with_tags_keys_and_properties(
         await send(source.namesrv_addr, 20)
         running = await run_once(source, target)
         assert running.faults == {}
-        assert [one.fault for one in running.queues] == [None] * len(running.queues)
+        assert {one.fault for one in running.queues} == {None}
         before = await messages(source.namesrv_addr, "orders")
         after = await messages(target.namesrv_addr, "orders")
         assert before.keys() == after.keys()
@@ -44,9 +35,8 @@ async def test_a_second_run_copies_only_what_is_new() -> None:
         await send(source.namesrv_addr, 10, start=10)
         running = await run_once(source, target)
         assert sum(one.copied for one in running.queues) == 10
-        assert await bodies(target.namesrv_addr, "orders") == await bodies(
-            source.namesrv_addr, "orders"
-        )
+        expected = await bodies(source.namesrv_addr, "orders")
+        assert await bodies(target.namesrv_addr, "orders") == expected
 
 
 async def test_two_mirrors_in_both_directions_make_no_loop() -> None:
@@ -72,39 +62,26 @@ async def test_two_mirrors_in_both_directions_make_no_loop() -> None:
             assert sorted(found) == expected
 
 
-async def test_a_group_goes_on_in_the_target_where_it_was() -> None:
+async def test_a_topic_that_cannot_be_copied_says_why_and_the_others_go_on() -> None:
     async with two_clusters(default_queue_count=1) as (source, target):
-        await send(target.namesrv_addr, 3, start=50)  # offsets differ
-        await send(source.namesrv_addr, 20)
-        async with AdminClient(source.namesrv_addr) as admin:
-            await groups.create(admin, "billing", {"retry_max_times": 3})
-        async with PullConsumer(source.namesrv_addr, group="billing") as consumer:
-            (queue,) = await consumer.queues("orders")
-            await consumer.commit(queue, 12)
-        running = await run_once(source, target, groups=("bill*",))
-        assert running.faults == {}
-        async with PullConsumer(target.namesrv_addr, group="billing") as consumer:
-            (queue,) = await consumer.queues("orders")
-            offset = await consumer.committed(queue)
-            assert offset == 15
-            assert (await consumer.pull(queue, offset)).messages[0].body == b"12"
-        # Later runs search in the target.
-        async with PullConsumer(source.namesrv_addr, group="billing") as consumer:
-            await consumer.commit(queue, 14)
-        await run_once(source, target, groups=("bill*",))
-        async with PullConsumer(target.namesrv_addr, group="billing") as consumer:
-            assert await consumer.committed(queue) == 17
+        await send(source.namesrv_addr, 3)
+        await send(source.namesrv_addr, 3, topic="other")
+        await send(target.namesrv_addr, 1, topic="other")
+        async with AdminClient(target.namesrv_addr) as admin:
+            await topics.update(admin, "other", TopicSettings(permission=4))
+        running = await run_once(source, target)
+        faults = {one.topic: one.fault for one in running.queues}
+        assert faults["orders"] is None
+        assert "the target refuses it" in (faults["other"] or "")
 
 
-async def test_bodies_cross_as_they_are_compressed() -> None:
+async def test_a_pattern_that_no_topic_matches_is_wrong_use() -> None:
     async with two_clusters(default_queue_count=1) as (source, target):
-        config = ProducerConfig(compress_over=100)
-        async with Producer(source.namesrv_addr, config=config) as producer:
-            for number in range(6):
-                await producer.send(Message("orders", (b"%d" % number) * (1 + 1000 * (number % 2))))
-        await run_once(source, target)
-        before = await messages(source.namesrv_addr, "orders")
-        after = await messages(target.namesrv_addr, "orders")
-        for queue, own in before.items():
-            assert [m.body for m in after[queue]] == [m.body for m in own]
-            assert [m.sys_flag for m in after[queue]] == [m.sys_flag for m in own]
+        with pytest.raises(UsageError, match=r"no topic none\*"):
+            await run_once(source, target, topics=("none*",))
+
+
+async def test_source_and_target_are_two_clusters() -> None:
+    async with two_clusters() as (source, _):
+        with pytest.raises(UsageError, match="one cluster"):
+            await run_once(source, source)

@@ -48,7 +48,7 @@ class GroupProgress:
         if await self._has_members(group, brokers):
             return f"group {group}: it has members in the target, whose progress stays theirs"
         for copier in copiers:
-            if copier.next_offset is None:
+            if copier.state.next_offset is None:
                 continue
             done = await _committed(self._source, self._leaders, group, copier.source)
             if done is None:
@@ -94,7 +94,7 @@ class GroupProgress:
         if (offset := copier.offsets.target_of(done)) is not None:
             return offset
         low = await self._to.min_offset(copier.target)
-        high = max(low, copier.target_end)
+        high = max(low, copier.state.target_end)
         while low < high:  # copies are in the order of their originals: bisection
             middle = (low + high) // 2
             place, origin = await self._copy_from(copier, middle, high)
@@ -102,7 +102,7 @@ class GroupProgress:
                 high = middle
             else:
                 low = place + 1
-        return (await self._copy_from(copier, low, copier.target_end))[0]
+        return (await self._copy_from(copier, low, copier.state.target_end))[0]
 
     async def _copy_from(
         self, copier: QueueCopier, begin: int, end: int

@@ -19,8 +19,7 @@ from roquet.admin.client import AdminClient
 from roquet.admin.mirror import topics as mirror_topics
 from roquet.admin.mirror.endpoint import MirrorEndpoint
 from roquet.admin.mirror.group_progress import GroupProgress, chosen_groups
-from roquet.admin.mirror.pace import Pace
-from roquet.admin.mirror.queue_copier import MirrorNames, QueueCopier
+from roquet.admin.mirror.queue_copier import MirroredQueue, MirrorNames, Pace, QueueCopier
 from roquet.admin.topics import list_names
 from roquet.log_records import logger
 from roquet.model.errors import CallError, RoquetError, UsageError
@@ -68,54 +67,6 @@ class MirrorChoice(msgspec.Struct, frozen=True, kw_only=True):
     """Empty for no group; `*` for all."""
 
 
-class MirroredQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a queue is copied. The fields are the keys of `roquet mirror --json`."""
-
-    topic: str
-    source: str
-    """Broker and queue, as broker-a:0."""
-    target: str
-    copied: int
-    """Messages of this run."""
-    skipped: int
-    """Copies of another mirror, which are not copied again."""
-    expired: int
-    """Messages that retention had deleted before they were copied."""
-    less_durable: int
-    """Copies that the target stored less durably than its settings promise."""
-    source_offset: int | None
-    """The offset to copy next; None before the target was asked."""
-    target_offset: int
-    """The end of the copies in the target's queue; 0 without any."""
-    lag: int
-    fault: str | None
-
-
-class _Slot:
-    """A queue with its task's state."""
-
-    def __init__(self, copier: QueueCopier) -> None:
-        self.copier = copier
-        self.fault: str | None = None
-
-    def state(self) -> MirroredQueue:
-        """How far it is copied."""
-        one = self.copier
-        return MirroredQueue(
-            topic=one.source.topic,
-            source=f"{one.source.broker_name}:{one.source.queue_id}",
-            target=f"{one.target.broker_name}:{one.target.queue_id}",
-            copied=one.copied,
-            skipped=one.skipped,
-            expired=one.expired,
-            less_durable=one.less_durable,
-            source_offset=one.next_offset,
-            target_offset=one.target_end,
-            lag=one.lag,
-            fault=self.fault,
-        )
-
-
 class Mirror:
     """Copies the chosen topics; made by `open_mirror`."""
 
@@ -127,7 +78,7 @@ class Mirror:
         self._ends, self._names, self._choice = ends, names, choice
         self._clock: Clock = admins[0].clock
         self._pace = Pace(rate, self._clock)
-        self._slots: dict[MessageQueue, _Slot] = {}
+        self._copiers: dict[MessageQueue, QueueCopier] = {}
         self._working = asyncio.Semaphore(CONCURRENT_QUEUES)
         self._progress = GroupProgress(admins, ends, names)
         self.faults: dict[str, str] = {}
@@ -136,7 +87,7 @@ class Mirror:
     @property
     def queues(self) -> list[MirroredQueue]:
         """How far each queue is copied."""
-        return [self._slots[queue].state() for queue in sorted(self._slots)]
+        return [self._copiers[queue].state for queue in sorted(self._copiers)]
 
     async def plan(self) -> dict[MessageQueue, MessageQueue]:
         """The target of each queue; nothing is changed. Faults of topics are noted."""
@@ -151,28 +102,28 @@ class Mirror:
     async def once(self) -> None:
         """Copy what the topics hold now, then translate the progress of the groups."""
         async with asyncio.TaskGroup() as group:
-            for slot in await self._new_slots():
-                group.create_task(self._keep_copying(slot, is_once=True))
+            for copier in await self._new_copiers():
+                group.create_task(self._keep_copying(copier, is_once=True))
         await self._translate()
 
     async def follow(self) -> None:
         """Copy for ever."""
-        slots = await self._new_slots()
+        copiers = await self._new_copiers()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._translate_forever())
             while True:
-                for slot in slots:
-                    group.create_task(self._keep_copying(slot, is_once=False))
+                for copier in copiers:
+                    group.create_task(self._keep_copying(copier, is_once=False))
                 await self._clock.sleep(SCAN_MS)
                 try:
-                    slots = await self._new_slots()
+                    copiers = await self._new_copiers()
                 except RoquetError as error:
-                    slots = []
+                    copiers = []
                     log.warning("new topics are looked for later: %s", error)
 
     async def commit(self) -> None:
         """Commit how far all queues are copied, as far as brokers answer."""
-        commits = [slot.copier.commit() for slot in self._slots.values()]
+        commits = [copier.commit() for copier in self._copiers.values()]
         await asyncio.gather(*commits, return_exceptions=True)
 
     async def _topics(self) -> list[str]:
@@ -182,9 +133,9 @@ class Mirror:
             raise UsageError(f"the source has no topic {wanted}: `roquet topic ls` lists them")
         return topics
 
-    async def _new_slots(self) -> list[_Slot]:
+    async def _new_copiers(self) -> list[QueueCopier]:
         """Queues that are not copied yet, their topics made in the target."""
-        new: list[_Slot] = []
+        new: list[QueueCopier] = []
         for topic in await self._topics():
             try:
                 mapped = await mirror_topics.prepare(self._source, self._target, topic)
@@ -193,48 +144,49 @@ class Mirror:
                 continue
             self.faults.pop(topic, None)
             for pair in mapped.items():
-                if pair[0] not in self._slots:
+                if pair[0] not in self._copiers:
                     copier = QueueCopier(self._ends, self._names, pair, self._pace, self._clock)
-                    self._slots[pair[0]] = _Slot(copier)
-                    new.append(self._slots[pair[0]])
+                    self._copiers[pair[0]] = copier
+                    new.append(copier)
         return new
 
-    async def _keep_copying(self, slot: _Slot, *, is_once: bool) -> None:
+    async def _keep_copying(self, copier: QueueCopier, *, is_once: bool) -> None:
         """Copy a queue to its present end, or for ever; its faults are noted, never raised."""
         until: int | None = None
         pauses_ms = backoff_ms(PAUSE_MS, PAUSE_MS_MAX)
         began_ms = self._clock.monotonic_ms()
         while True:
             try:
-                if not await self._ends[1].lock(slot.copier.target):
+                if not await self._ends[1].lock(copier.target):
                     raise CallError(LOCKED, definite=True)
                 async with self._working:
-                    await slot.copier.resume()
-                until = slot.copier.source_end if is_once and until is None else until
-                return await self._copy(slot, until, is_once=is_once)
-            except RoquetError as error:
-                slot.fault = str(error)
+                    await copier.resume()
+                until = copier.state.source_end if is_once and until is None else until
+                return await self._copy(copier, until)
+            except (RoquetError, ValueError) as error:  # ValueError: bytes that no rule foresaw
+                copier.state.fault = str(error)
                 may_pass = isinstance(error, CallError) and is_transient(error)
-                log.warning("%s is not copied now: %s", slot.copier.source, error)
+                log.warning("%s is not copied now: %s", copier.source, error)
                 waited_ms = self._clock.monotonic_ms() - began_ms
                 if is_once and (not may_pass or waited_ms > GIVE_UP_MS):
                     return None
                 await self._clock.sleep(next(pauses_ms) if may_pass else STOPPED_PAUSE_MS)
 
-    async def _copy(self, slot: _Slot, until: int | None, *, is_once: bool) -> None:
-        copier, queue = slot.copier, slot.copier.target
+    async def _copy(self, copier: QueueCopier, until: int | None) -> None:
+        """Copy a queue up to the source offset `until`; for ever without one."""
         while True:
-            if not await self._ends[1].lock(queue):
+            offset = copier.state.next_offset or 0
+            if until is not None and offset >= until:
+                copier.state.fault = None
+                return await copier.commit()
+            if not await self._ends[1].lock(copier.target):
                 raise CallError(LOCKED, definite=True)
             async with self._working:
-                is_moving = await copier.step(until)
-            slot.fault = None
-            if is_once and copier.next_offset is not None and copier.next_offset >= (until or 0):
+                is_moving = await copier.step()
+            copier.state.fault = None
+            if not is_moving and until is None:
                 await copier.commit()
-                return
-            if not is_moving and not is_once:
-                await copier.commit()
-                await self._ends[0].records(copier.source, copier.next_offset or 0, 1, WAIT_MS)
+                await self._ends[0].records(copier.source, offset, 1, WAIT_MS)
 
     async def _translate_forever(self) -> None:
         while True:
@@ -252,7 +204,7 @@ class Mirror:
             return
         self.faults.pop("groups", None)
         for group in mirror_topics.chosen(every, self._choice.groups):
-            copiers = [slot.copier for slot in self._slots.values()]
+            copiers = list(self._copiers.values())
             try:
                 fault = await self._progress.step(group, copiers)
             except RoquetError as error:

@@ -15,7 +15,6 @@ from typing import Final
 import msgspec
 
 from roquet.admin.mirror.endpoint import MirrorEndpoint, PulledRecords
-from roquet.admin.mirror.pace import Pace
 from roquet.log_records import logger
 from roquet.model import properties as names
 from roquet.model.errors import CallError, RoquetError
@@ -43,6 +42,36 @@ COMMIT_MS: Final = 1_000
 """Time between two commits."""
 
 COMPRESSION: Final = SysFlag.COMPRESSED | COMPRESSION_MASK
+
+
+STEPS_PER_S: Final = 10
+"""Requests per second at least, so that a rate does not become one burst per second."""
+
+
+class Pace:
+    """A limit of messages a second that all queues share; lost time is not made up for."""
+
+    def __init__(self, rate: float | None, clock: Clock) -> None:
+        """`rate` in messages per second; None for no limit."""
+        self._rate, self._clock = rate, clock
+        self._due_ms: float = clock.monotonic_ms()
+
+    @property
+    def step(self) -> int:
+        """Messages to read at a time."""
+        if self._rate is None:
+            return BATCH_COUNT
+        return max(1, min(BATCH_COUNT, int(self._rate / STEPS_PER_S)))
+
+    async def wait(self, count: int) -> None:
+        """Wait until the next `count` messages may be sent."""
+        if self._rate is None:
+            return
+        now_ms = self._clock.monotonic_ms()
+        begin_ms = max(self._due_ms, now_ms)
+        self._due_ms = begin_ms + count * 1000 / self._rate
+        if begin_ms > now_ms:
+            await self._clock.sleep(int(begin_ms - now_ms))
 
 
 class MirrorNames(msgspec.Struct, frozen=True):
@@ -80,6 +109,36 @@ class Copy(msgspec.Struct, frozen=True):
         return self.record.sys_flag & COMPRESSION
 
 
+class MirroredQueue(msgspec.Struct, kw_only=True):
+    """How far a queue is copied. The fields are the keys of `roquet mirror --json`."""
+
+    topic: str
+    source: str
+    """Broker and queue, as broker-a:0."""
+    target: str
+    copied: int = 0
+    """Messages of this run."""
+    skipped: int = 0
+    """Copies of another mirror, which are not copied again."""
+    expired: int = 0
+    """Messages that retention had deleted before they were copied."""
+    less_durable: int = 0
+    """Copies that the target stored less durably than its settings promise."""
+    next_offset: int | None = None
+    """The source offset to copy next; None before the target was asked."""
+    source_end: int = 0
+    """The end of the source's queue, as far as known."""
+    target_end: int = 0
+    """The end of the copies in the target's queue; 0 without any."""
+    fault: str | None = None
+    """Why it is not copied now."""
+
+    @property
+    def lag(self) -> int:
+        """Messages of the source queue that are not copied yet."""
+        return max(0, self.source_end - (self.next_offset or 0))
+
+
 class QueueCopier:
     """Copies one queue; a step pulls once and sends what it got."""
 
@@ -91,20 +150,12 @@ class QueueCopier:
         self._from, self._to = ends
         self._names, self._pace, self._clock = names, pace, clock
         self.offsets = OffsetMap()
-        self.next_offset: int | None = None
-        """The source offset to copy next; None before `resume`."""
-        self.source_end = 0
-        self.target_end = 0
-        """The end of the copies in the target."""
-        self.copied = self.skipped = self.expired = self.less_durable = 0
+        self.state = MirroredQueue(
+            topic=self.source.topic, source=_place(self.source), target=_place(self.target)
+        )
         self.own_unread: dict[int, int] = {}
         """Behind the latest copies of the target's own messages: source offset to target offset."""
         self._committed_ms = 0
-
-    @property
-    def lag(self) -> int:
-        """Messages of the source queue that were not looked at yet, as far as known."""
-        return max(0, self.source_end - (self.next_offset or 0))
 
     async def resume(self) -> None:
         """Find out how far the queue was copied. Raises MirrorStopped if that cannot be said."""
@@ -114,12 +165,12 @@ class QueueCopier:
         found = await self._last_copy(committed - 1 if committed and known_end else low, high)
         done = await self._from.own_committed(self.source)
         first = await self._from.min_offset(self.source)
-        self.source_end = await self._from.max_offset(self.source)
+        self.state.source_end = await self._from.max_offset(self.source)
         if found is not None:
             await self._check_original(found)
-        self.next_offset = resume_offset(found.offset if found else None, done, first)
-        if self.next_offset > self.source_end:
-            raise self._other_queue(self.next_offset - 1)
+        self.state.next_offset = resume_offset(found.offset if found else None, done, first)
+        if self.state.next_offset > self.state.source_end:
+            raise self._other_queue(self.state.next_offset - 1)
 
     async def _last_copy(self, begin: int, end: int) -> Origin | None:
         """The last copy of this source queue among messages of the target from `begin` to `end`."""
@@ -129,7 +180,7 @@ class QueueCopier:
             origin = origin_of(decode_properties(record.properties))
             if origin is None or not origin.is_from(self._names.source, self.source):
                 continue
-            self.target_end = max(self.target_end, record.queue_offset + 1)
+            self.state.target_end = max(self.state.target_end, record.queue_offset + 1)
             if found is None or origin.offset > found.offset:
                 found = origin
                 self.offsets.add(origin.offset, record.queue_offset)
@@ -152,15 +203,11 @@ class QueueCopier:
             f"all of its messages are copied"
         )
 
-    async def step(self, until: int | None = None, wait_ms: int = 0) -> bool:
-        """Pull once and send what came; False when nothing was left below the offset `until`."""
-        offset = self.next_offset
-        assert offset is not None, "resume comes first"
-        if until is not None and offset >= until:
-            await self.commit()
-            return False
-        pulled = await self._from.records(self.source, offset, self._pace.step, wait_ms)
-        self.source_end = pulled.max_offset
+    async def step(self) -> bool:
+        """Pull once and send what came; whether anything came. `resume` comes first."""
+        offset = self.state.next_offset or 0
+        pulled = await self._from.records(self.source, offset, self._pace.step)
+        self.state.source_end = pulled.max_offset
         if pulled.is_moved and pulled.max_offset < offset:
             raise self._other_queue(offset - 1)
         records = [r for r in pulled.records if r.queue_offset >= offset]
@@ -169,7 +216,7 @@ class QueueCopier:
             await self._pace.wait(len(batch))
             await self._deliver(batch)
         is_changed = pulled.next_offset > offset
-        self.next_offset = max(pulled.next_offset, self.next_offset or 0)
+        self.state.next_offset = max(pulled.next_offset, self.state.next_offset or 0)
         if self._clock.monotonic_ms() - self._committed_ms >= COMMIT_MS:
             await self.commit()
         return is_changed
@@ -177,7 +224,7 @@ class QueueCopier:
     def _note_expired(self, offset: int, records: Sequence[Record], pulled: PulledRecords) -> None:
         first = records[0].queue_offset if records else pulled.next_offset
         if offset < pulled.min_offset <= first:
-            self.expired += first - offset
+            self.state.expired += first - offset
 
     def _copies(self, records: Sequence[Record]) -> Iterator[Copy]:
         """The copies to send; those of the target's own messages are noted, not sent back."""
@@ -195,7 +242,7 @@ class QueueCopier:
                     names.PRIORITY in values,
                 )
                 continue
-            self.skipped += 1
+            self.state.skipped += 1
             if origin.is_from(self._names.target, self.target):
                 self.own_unread[record.queue_offset] = origin.offset + 1
                 if len(self.own_unread) > BATCH_COUNT:
@@ -223,22 +270,22 @@ class QueueCopier:
             raise MirrorStopped(
                 f"{self.source} offset {first.queue_offset}: the target refuses it: {error}"
             ) from error
-        if reply.queue_offset < self.target_end:
+        if reply.queue_offset < self.state.target_end:
             raise CallError(f"{self.target} was cut: its copies are read again", definite=False)
-        self.less_durable += len(batch) * (reply.code != ResponseCode.SUCCESS)
+        self.state.less_durable += len(batch) * (reply.code != ResponseCode.SUCCESS)
         for number, copy in enumerate(batch):
             self.offsets.add(copy.record.queue_offset, reply.queue_offset + number)
-        self.target_end = reply.queue_offset + len(batch)
-        self.next_offset = batch[-1].record.queue_offset + 1
-        self.copied += len(batch)
+        self.state.target_end = reply.queue_offset + len(batch)
+        self.state.next_offset = batch[-1].record.queue_offset + 1
+        self.state.copied += len(batch)
 
     async def commit(self) -> None:
         """Commit how far the queue is copied, at both ends."""
         self._committed_ms = self._clock.monotonic_ms()
-        if self.target_end:
-            await self._to.commit(self.target, self.target_end)
-        if self.next_offset is not None:
-            await self._from.commit(self.source, self.next_offset)
+        if self.state.target_end:
+            await self._to.commit(self.target, self.state.target_end)
+        if self.state.next_offset is not None:
+            await self._from.commit(self.source, self.state.next_offset)
 
 
 def batches(copies: Iterator[Copy]) -> Iterator[Sequence[Copy]]:
@@ -253,6 +300,10 @@ def batches(copies: Iterator[Copy]) -> Iterator[Sequence[Copy]]:
                 batch, size = [], copy.record.size
             batch.append(copy)
         yield batch
+
+
+def _place(queue: MessageQueue) -> str:
+    return f"{queue.broker_name}:{queue.queue_id}"
 
 
 def _message_id(record: Record) -> str:

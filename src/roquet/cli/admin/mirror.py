@@ -9,14 +9,8 @@ from msgspec import to_builtins
 
 from roquet.admin.client import AdminClient
 from roquet.admin.mirror.endpoint import MirrorEndpoint
-from roquet.admin.mirror.mirror import (
-    Mirror,
-    MirrorChoice,
-    MirroredQueue,
-    cluster_name,
-    open_mirror,
-)
-from roquet.admin.mirror.queue_copier import MirrorNames
+from roquet.admin.mirror.mirror import Mirror, MirrorChoice, cluster_name, open_mirror
+from roquet.admin.mirror.queue_copier import MirroredQueue, MirrorNames
 from roquet.cli.command_options import option
 from roquet.cli.operator_command import Result
 from roquet.cli.process import runtime
@@ -131,7 +125,7 @@ def _planned(mapped: Any, running: Mirror) -> Result:
 def _result(running: Mirror) -> Result:
     queues = running.queues
     rows = [
-        (one.topic, one.source, one.target, one.copied, one.skipped, one.source_offset, one.lag)
+        (one.topic, one.source, one.target, one.copied, one.skipped, one.next_offset, one.lag)
         for one in queues
     ]
     copied, lag = _totals(queues)
@@ -141,7 +135,7 @@ def _result(running: Mirror) -> Result:
     if less := sum(one.less_durable for one in queues):
         notes.append(f"{less:,} are stored less durably than the target's settings promise")
     return Result(
-        json=map(to_builtins, queues),
+        json=({**to_builtins(one), "lag": one.lag} for one in queues),
         text=[output.table(COLUMNS, rows, numbers=4)] if rows else [],
         hints=notes,
         faults=_faults(running),
