@@ -62,7 +62,8 @@ SETTINGS = ["ClientConfig", "ProducerConfig", "ConsumerConfig"]
 
 ADMIN = [
     "client", "topics", "topic_list", "groups", "messages", "dead_letters", "offset_reset",
-    "resizing", "brokers", "cluster_health", "replicas", "controllers", "elect", "retire",
+    "why_late", "resizing", "brokers", "cluster_health", "replicas", "controllers", "elect",
+    "retire",
 ]  # fmt: skip
 
 ADMIN_PLAIN = {"candidate", "parse_permission", "permission_text", "problems"}

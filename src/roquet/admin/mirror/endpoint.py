@@ -9,7 +9,7 @@ from roquet.client.config import ConsumerConfig
 from roquet.client.pull import PullConsumer
 from roquet.client.reading.pull_request import SubscriptionFilter
 from roquet.client.rebalance.queue_locks import QueueLocks
-from roquet.model.errors import ConnectFailed
+from roquet.model.errors import CallError, ConnectFailed
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ALL
 from roquet.wire.calls.send import Send, SendReply
@@ -101,6 +101,6 @@ class MirrorEndpoint(PullConsumer):
         await self._ensure_route(queue)
         try:
             return await self._session.call(queue.broker_name, call)
-        except ConnectFailed:
+        except CallError:
             self._session.routes.invalidate()
             raise

@@ -96,7 +96,7 @@ class Mirror:
             try:
                 mapped |= await mirror_topics.plan(self._source, self._target, topic)
             except RoquetError as error:
-                self.faults[topic] = str(error)
+                self._note(topic, str(error))
         return mapped
 
     async def once(self) -> None:
@@ -140,9 +140,9 @@ class Mirror:
             try:
                 mapped = await mirror_topics.prepare(self._source, self._target, topic)
             except RoquetError as error:
-                self.faults[topic] = str(error)
+                self._note(topic, str(error))
                 continue
-            self.faults.pop(topic, None)
+            self._note(topic, None)
             for pair in mapped.items():
                 if pair[0] not in self._copiers:
                     copier = QueueCopier(self._ends, self._names, pair, self._pace, self._clock)
@@ -164,9 +164,10 @@ class Mirror:
                 until = copier.state.source_end if is_once and until is None else until
                 return await self._copy(copier, until)
             except (RoquetError, ValueError) as error:  # ValueError: bytes that no rule foresaw
+                if copier.state.fault != str(error):
+                    log.warning("%s is not copied now: %s", copier.source, error)
                 copier.state.fault = str(error)
                 may_pass = isinstance(error, CallError) and is_transient(error)
-                log.warning("%s is not copied now: %s", copier.source, error)
                 waited_ms = self._clock.monotonic_ms() - began_ms
                 if is_once and (not may_pass or waited_ms > GIVE_UP_MS):
                     return None
@@ -196,22 +197,29 @@ class Mirror:
     async def _translate(self) -> None:
         """Translate the progress of the chosen groups; faults are noted by group."""
         if not self._choice.groups:
-            return
+            return None
         try:
             every = await chosen_groups(self._source)
         except RoquetError as error:
-            self.faults["groups"] = str(error)
-            return
-        self.faults.pop("groups", None)
+            return self._note("groups", str(error))
+        self._note("groups", None)
         for group in mirror_topics.chosen(every, self._choice.groups):
             copiers = list(self._copiers.values())
             try:
                 fault = await self._progress.step(group, copiers)
             except RoquetError as error:
                 fault = f"group {group}: {error}"
-            self.faults.pop(group, None)
-            if fault is not None:
-                self.faults[group] = fault
+            self._note(group, fault)
+        return None
+
+    def _note(self, name: str, fault: str | None) -> None:
+        """Note the fault of a topic or a group, or that it has none, and log a new one."""
+        if fault is None:
+            self.faults.pop(name, None)
+            return
+        if self.faults.get(name) != fault:
+            log.warning("%s: %s", name, fault)
+        self.faults[name] = fault
 
 
 async def cluster_name(admin: AdminClient, option: str) -> str:

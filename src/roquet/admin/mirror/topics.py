@@ -32,9 +32,16 @@ def chosen(every: Sequence[str], patterns: Sequence[str]) -> list[str]:
 
 
 async def plan(source: AdminClient, target: AdminClient, topic: str) -> QueueMap:
-    """The target of each queue of a topic; nothing is made yet."""
-    route = await source.known_route(topic)
-    return target_queues(route.read_queues(topic), list(await target.brokers()))
+    """The target of each queue of a topic; nothing is made yet.
+
+    Brokers that the target gets later are left out while the topic is on others: queues stay where
+    they are copied to.
+    """
+    sources = (await source.known_route(topic)).read_queues(topic)
+    brokers, there = set(await target.brokers()), await target.route(topic)
+    known = {data.broker_name for data in there.queue_datas} if there else set[str]()
+    preferred = brokers & (known | {queue.broker_name for queue in sources})
+    return target_queues(sources, sorted(preferred if known else brokers))
 
 
 async def prepare(source: AdminClient, target: AdminClient, topic: str) -> QueueMap:
