@@ -67,8 +67,7 @@ class GroupProgress:
 
     async def _has_members(self, group: str, brokers: Mapping[str, str]) -> bool:
         answers, failed = await self._target.ask_each(brokers, GetConnections(consumer_group=group))
-        absent = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR)
-        for error in without_answers(failed, *absent).values():
+        for error in without_answers(failed, ResponseCode.CONSUMER_NOT_ONLINE).values():
             raise error
         members = (codec.loads(reply.body, ConsumerConnection) for reply in answers.values())
         return any(one.connection_set for one in members)
@@ -102,7 +101,7 @@ class GroupProgress:
                 high = middle
             else:
                 low = place + 1
-        return (await self._copy_from(copier, low, copier.state.target_end))[0]
+        return max(low, (await self._copy_from(copier, low, copier.state.target_end))[0])
 
     async def _copy_from(
         self, copier: QueueCopier, begin: int, end: int

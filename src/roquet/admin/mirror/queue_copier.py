@@ -15,9 +15,8 @@ from typing import Final
 import msgspec
 
 from roquet.admin.mirror.endpoint import MirrorEndpoint, PulledRecords
-from roquet.log_records import logger
 from roquet.model import properties as names
-from roquet.model.errors import CallError, RoquetError
+from roquet.model.errors import CallError, MessageIllegal, RoquetError
 from roquet.model.flags import COMPRESSION_MASK, SysFlag
 from roquet.model.queue import MessageQueue
 from roquet.net.clock import Clock
@@ -29,8 +28,6 @@ from roquet.wire.records.batch import BatchItem, encode_batch
 from roquet.wire.records.message_id import offset_message_id
 from roquet.wire.records.property_text import decode_properties, lossless_bytes, lossless_text
 from roquet.wire.records.record import Record
-
-log = logger(__name__)
 
 BATCH_BYTES: Final = 512 * 1024
 """Bytes of one request, as stored in the source; a longer message goes alone."""
@@ -175,6 +172,7 @@ class QueueCopier:
     async def _last_copy(self, begin: int, end: int) -> Origin | None:
         """The last copy of this source queue among messages of the target from `begin` to `end`."""
         self.offsets.clear()
+        self.state.target_end = 0
         found: Origin | None = None
         async for record in self._to.records_between(self.target, begin, end):
             origin = origin_of(decode_properties(record.properties))
@@ -211,10 +209,16 @@ class QueueCopier:
         if pulled.is_moved and pulled.max_offset < offset:
             raise self._other_queue(offset - 1)
         records = [r for r in pulled.records if r.queue_offset >= offset]
+        inner = next((r.queue_offset for r in records if r.sys_flag & SysFlag.INNER_BATCH), None)
         self._note_expired(offset, records, pulled)
-        for batch in batches(self._copies(records)):
+        before = [r for r in records if inner is None or r.queue_offset < inner]
+        for batch in batches(self._copies(before)):
             await self._pace.wait(len(batch))
             await self._deliver(batch)
+        if inner is not None:
+            raise MirrorStopped(
+                f"{self.source} offset {inner}: a batch that is stored as one message"
+            )
         is_changed = pulled.next_offset > offset
         self.state.next_offset = max(pulled.next_offset, self.state.next_offset or 0)
         if self._clock.monotonic_ms() - self._committed_ms >= COMMIT_MS:
@@ -229,8 +233,6 @@ class QueueCopier:
     def _copies(self, records: Sequence[Record]) -> Iterator[Copy]:
         """The copies to send; those of the target's own messages are noted, not sent back."""
         for record in records:
-            if record.sys_flag & SysFlag.INNER_BATCH:
-                raise MirrorStopped(f"{self.source}: batches stored as one message are not copied")
             values = decode_properties(lossless_text(record.properties))
             origin = origin_of(values)
             if origin is None:
@@ -249,35 +251,46 @@ class QueueCopier:
                     del self.own_unread[next(iter(self.own_unread))]
 
     async def _deliver(self, batch: Sequence[Copy]) -> None:
-        """Send a batch. After a failure the copies in the target say what is left of it."""
-        first = batch[0].record
-        shared = {
-            "producer_group": self._names.target_group, "topic": self.target.topic,
-            "queue_id": self.target.queue_id, "born_timestamp": first.born_ms,
-            "sys_flag": batch[0].flags,
-        }  # fmt: skip
-        if batch[0].is_alone:
-            text = lossless_text(batch[0].properties)
-            call = Send(body=first.body, properties=text, flag=first.flag, **shared)
-        else:
-            items = [BatchItem(c.record.flag, c.record.body, c.properties) for c in batch]
-            call = SendBatch(body=encode_batch(items), batch=True, **shared)
+        """Send a batch; if it is refused, its messages one by one, up to the one at fault."""
+        first, last = batch[0].record, batch[-1].record
         try:
-            reply = await self._to.send(self.target, call)
-        except CallError as error:
-            if is_transient(error):
-                raise  # whoever steps resumes
+            reply = await self._to.send(self.target, self._call(batch))
+        except (CallError, MessageIllegal) as error:
+            if isinstance(error, CallError) and is_transient(error):
+                raise  # perhaps it is stored: the next `resume` finds out
+            if len(batch) > 1:
+                for copy in batch:
+                    await self._deliver([copy])
+                return
             raise MirrorStopped(
                 f"{self.source} offset {first.queue_offset}: the target refuses it: {error}"
             ) from error
+        self.state.copied += len(batch)
+        self.state.less_durable += len(batch) * (reply.code != ResponseCode.SUCCESS)
+        self.state.next_offset = last.queue_offset + 1
+        if reply.queue_id != self.target.queue_id:  # by its priority, among other numbers of queues
+            return
         if reply.queue_offset < self.state.target_end:
             raise CallError(f"{self.target} was cut: its copies are read again", definite=False)
-        self.state.less_durable += len(batch) * (reply.code != ResponseCode.SUCCESS)
         for number, copy in enumerate(batch):
             self.offsets.add(copy.record.queue_offset, reply.queue_offset + number)
         self.state.target_end = reply.queue_offset + len(batch)
-        self.state.next_offset = batch[-1].record.queue_offset + 1
-        self.state.copied += len(batch)
+
+    def _call(self, batch: Sequence[Copy]) -> Send:
+        first = batch[0].record
+        kind: type[Send] = Send if batch[0].is_alone else SendBatch
+        items = [BatchItem(one.record.flag, one.record.body, one.properties) for one in batch]
+        return kind(
+            producer_group=self._names.target_group,
+            topic=self.target.topic,
+            queue_id=self.target.queue_id,
+            sys_flag=batch[0].flags,
+            born_timestamp=first.born_ms,
+            flag=first.flag,
+            body=first.body if kind is Send else encode_batch(items),
+            properties=lossless_text(batch[0].properties) if kind is Send else "",
+            batch=kind is SendBatch,
+        )
 
     async def commit(self) -> None:
         """Commit how far the queue is copied, at both ends."""
