@@ -113,6 +113,14 @@ async def test_a_delayed_message_was_late_by_its_senders_wish(running: Cluster) 
         assert account.group is None
 
 
+async def test_a_message_that_is_not_due_says_so(running: Cluster) -> None:
+    async with Producer(running.namesrv_addr) as producer:
+        await producer.send("orders", b"one")
+        receipt = await producer.send("orders", b"one", delay=timedelta(hours=1))
+    (account,) = await explained(running, receipt.message_id, "billing")
+    assert account.gaps[0].cause == "it is delayed, as its sender has asked"
+
+
 async def test_a_message_that_waits_says_what_it_waits_for_and_what_would_tell_more(
     running: Cluster,
 ) -> None:

@@ -134,6 +134,13 @@ def test_a_message_that_is_still_on_its_way_says_where(kind: Happening, cause: s
     assert causes(event(kind, 0), event(Happening.NOW, 1)) == [(1, cause)]
 
 
+def test_a_message_in_a_retry_topic_was_not_behind_those_of_its_first_queue() -> None:
+    backlog = Backlog(queue_id=0, ahead=900)
+    text = "it waited in the group's retry topic until a member took it"
+    retried = event(Happening.RETRIED, 0, tries=1)
+    assert causes(retried, event(Happening.STARTED, 5, tries=1), backlog=backlog) == [(5, text)]
+
+
 def test_progress_past_the_message_does_not_tell_when_it_was_handled() -> None:
     assert causes(event(Happening.STORED, 0), event(Happening.PASSED, 1)) == [
         (1, "it was handled or skipped at some time; nothing tells when")

@@ -47,6 +47,9 @@ from roquet.wire.trace_text import (
 GROUPS_MAX: Final = 16
 """Groups that are looked at when none is named."""
 
+WAITING: Final = (names.SCHEDULE_TOPIC, names.TIMER_TOPIC, names.HALF_TOPIC)
+"""Topics of messages that are not delivered yet."""
+
 AHEAD_MAX: Final = 1 << 20
 """Messages in front of this one among which the bisection looks."""
 
@@ -69,6 +72,8 @@ class _Question(msgspec.Struct, frozen=True):
     admin: AdminClient
     reader: PullConsumer
     message: StoredMessage
+    topic: str
+    """Its own topic: a message that is not due yet is in one of the broker's."""
     brokers: Mapping[str, str]
     trace_topic: str
 
@@ -96,21 +101,33 @@ async def explain(
 
     Raises NotFound for a message that is not there, UsageError for an id that needs a topic.
     """
-    found = await messages.by_id(admin, message_id, topic)
-    if not found:
-        raise NotFound(f"no message {message_id}: never stored, or deleted by retention")
-    message = found[0]
-    route = await admin.known_route(message.topic)
-    ask = _Question(admin, reader, message, leader_addresses(route.broker_datas), trace_topic)
+    message = await _find(admin, message_id, topic)
+    topic = message.topic
+    if topic in WAITING:
+        topic = message.properties.get(properties.REAL_TOPIC, topic)
+    brokers = leader_addresses((await admin.known_route(topic)).broker_datas)
+    ask = _Question(admin, reader, message, topic, brokers, trace_topic)
     traces = await ask.traces(message.message_id)
     groups = [group] if group else await _groups(ask, traces)
     shared = [*_sent(message, traces), *await _before_delivery(ask)]
     return message, [await _account(ask, one, shared, traces) for one in groups or [None]]
 
 
+async def _find(admin: AdminClient, message_id: str, topic: str | None) -> StoredMessage:
+    """The message of an id, in its topic or where it waits until it is due."""
+    found = await messages.by_id(admin, message_id, topic)
+    if not found and topic is not None:
+        brokers = leader_addresses((await admin.known_route(topic)).broker_datas)
+        for waiting in WAITING:
+            found += await messages.by_key(admin, waiting, message_id, unique=True, brokers=brokers)
+    if not found:
+        raise NotFound(f"no message {message_id}: never stored, or deleted by retention")
+    return found[0]
+
+
 async def _groups(ask: _Question, traces: Sequence[Trace]) -> list[str]:
     """Groups that read the topic, or that traces name."""
-    answers, _ = await ask.admin.ask_each(ask.brokers, GetGroupsOfTopic(topic=ask.message.topic))
+    answers, _ = await ask.admin.ask_each(ask.brokers, GetGroupsOfTopic(topic=ask.topic))
     found = {g for reply in answers.values() for g in codec.loads(reply.body, GroupList).group_list}
     found |= {one.group for one in traces if isinstance(one, ConsumeStartTrace) and one.group}
     return sorted(one for one in found if not names.is_internal_group(one))[:GROUPS_MAX]
@@ -123,9 +140,9 @@ def _sent(message: StoredMessage, traces: Sequence[Trace]) -> Iterator[Event]:
             result = "" if trace.success else ", which failed"
             text = f"sent by group {trace.group}; the call took {span_text(trace.took_ms)}{result}"
             yield Event(at_ms=trace.at_ms, kind=Happening.SENT, text=text)
-    place = f"{message.broker_name} queue {message.queue_id} offset {message.queue_offset}"
-    text = f"stored at {place}"
-    yield Event(at_ms=message.stored_ms, kind=Happening.STORED, text=text)
+    if message.topic not in WAITING:
+        place = f"{message.broker_name} queue {message.queue_id} offset {message.queue_offset}"
+        yield Event(at_ms=message.stored_ms, kind=Happening.STORED, text=f"stored at {place}")
 
 
 async def _before_delivery(ask: _Question) -> list[Event]:
@@ -133,11 +150,13 @@ async def _before_delivery(ask: _Question) -> list[Event]:
     events = []
     for topic in (names.SCHEDULE_TOPIC, names.TIMER_TOPIC):
         for copy in await ask.copies(topic):
-            if copy.properties.get(properties.REAL_TOPIC) == ask.message.topic:
+            if copy.properties.get(properties.REAL_TOPIC) == ask.topic:
                 level = copy.properties.get(properties.DELAY)
-                due = copy.properties.get(properties.TIMER_OUT_MS)
-                how = f"delay level {level}" if level else f"delivery time {due or 'unknown'} ms"
-                text = f"stored to be delivered later ({how})"
+                due_ms = _number(copy.properties.get(properties.TIMER_OUT_MS, ""))
+                how = f"by delay level {level}" if level else "at a time of its own"
+                if due_ms is not None:
+                    how = f"after {span_text(max(0, due_ms - copy.stored_ms))}"
+                text = f"stored to be delivered {how}"
                 events.append(Event(at_ms=copy.stored_ms, kind=Happening.SCHEDULED, text=text))
     events += [
         Event(at_ms=copy.stored_ms, kind=Happening.PREPARED, text="stored as a half message")
@@ -201,11 +220,11 @@ def _handled(traces: Sequence[Trace], group: str) -> Iterator[Event]:
 
 async def _retried(ask: _Question, group: str) -> list[Event]:
     """Copies of the message for later tries, and as a dead letter."""
-    message, events = ask.message, list[Event]()
+    events: list[Event] = []
     retry_topics = [
         names.retry_topic(group),
-        names.pop_retry_topic(group, message.topic),
-        names.pop_retry_topic_v1(group, message.topic),
+        names.pop_retry_topic(group, ask.topic),
+        names.pop_retry_topic_v1(group, ask.topic),
     ]
     for topic in (names.SCHEDULE_TOPIC, names.TIMER_TOPIC, *retry_topics):
         for copy in await ask.copies(topic):
@@ -220,17 +239,19 @@ async def _retried(ask: _Question, group: str) -> list[Event]:
             events.append(
                 Event(at_ms=copy.stored_ms, kind=Happening.RETRIED, text=text, tries=tries)
             )
-            popped = values.get(properties.FIRST_POP_TIME, "")
-            if popped.isascii() and popped.isdigit() and len(popped) < 19:
+            if (popped_ms := _number(values.get(properties.FIRST_POP_TIME, ""))) is not None:
                 events.append(
-                    Event(
-                        at_ms=int(popped), kind=Happening.POPPED, text="popped for the first time"
-                    )
+                    Event(at_ms=popped_ms, kind=Happening.POPPED, text="popped for the first time")
                 )
     for copy in await ask.copies(names.dlq_topic(group)):
         text = f"given up after {copy.reconsume_times} tries: a dead letter"
         events.append(Event(at_ms=copy.stored_ms, kind=Happening.DEAD, text=text, tries=LAST_TRY))
     return events
+
+
+def _number(text: str) -> int | None:
+    """A number of ms in a property; None for another text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 class _Progress(msgspec.Struct, frozen=True):
@@ -243,7 +264,7 @@ class _Progress(msgspec.Struct, frozen=True):
 
 async def _progress(ask: _Question, group: str) -> _Progress:
     message = ask.message
-    call = GetConsumeStats(consumer_group=group, topic=message.topic, with_owners=True)
+    call = GetConsumeStats(consumer_group=group, topic=ask.topic, with_owners=True)
     stats, _ = await ask.admin.ask_each(ask.brokers, call)
     members, away = await ask.admin.ask_each(ask.brokers, GetConnections(consumer_group=group))
     found = {n: codec.loads(reply.body, ConsumeStats) for n, reply in stats.items()}
@@ -279,6 +300,8 @@ async def _backlog(
     message, queue = ask.message, progress.queue
     backlog = Backlog(queue_id=message.queue_id, members=progress.members)
     starts = [one.at_ms for one in events if one.kind is Happening.STARTED]
+    if message.topic in WAITING:
+        return backlog
     if not starts:
         if queue is None or queue.consumer_offset > message.queue_offset:
             return backlog

@@ -37,8 +37,8 @@ class Happening(IntEnum):
     """Seen now: the group's progress is past the message, and nothing tells since when."""
 
 
-AVAILABLE: Final = frozenset({Happening.STORED, Happening.RETRIED})
-"""From these events on a member of the group may take the message."""
+TAKEN: Final = frozenset({Happening.POPPED, Happening.STARTED})
+"""Events by which a member of the group has got the message."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +161,7 @@ def span_text(ms: int) -> str:
 
 
 _SENDING: Final = "it was on its way from the producer to the broker, as far as their clocks agree"
+_DELAYED: Final = "it was delayed, as its sender had asked"
 _FAILED: Final = "a handler worked on it, and failed"
 _NOT_ACKNOWLEDGED: Final = "it was popped and not acknowledged, and then came again"
 _PAUSE: Final = "it waited for the next try, as long as the group's retry settings say"
@@ -172,7 +173,8 @@ _CAUSES: Final = {
         for then in (Happening.PREPARED, Happening.SCHEDULED, Happening.STORED)
     },
     (Happening.BORN, Happening.SENT): "it was in its producer, before it was sent",
-    (Happening.SCHEDULED, Happening.STORED): "it was delayed, as its sender had asked",
+    (Happening.SCHEDULED, Happening.SCHEDULED): _DELAYED,
+    (Happening.SCHEDULED, Happening.STORED): _DELAYED,
     (Happening.PREPARED, Happening.STORED): "its transaction was open",
     (Happening.POPPED, Happening.STARTED): "it was popped, and in a member's prefetch buffer",
     (Happening.POPPED, Happening.RETRIED): _NOT_ACKNOWLEDGED,
@@ -195,6 +197,7 @@ _CAUSES: Final = {
 _OPEN: Final = {
     Happening.SCHEDULED: "it is delayed, as its sender has asked",
     Happening.PREPARED: "its transaction is open",
+    Happening.RETRIED: "it waits in the group's retry topic for a member",
     Happening.GIVEN_BACK: "it waits for the next try, as long as the group's retry settings say",
     Happening.POPPED: "it is popped, and not acknowledged",
     Happening.STARTED: "a handler works on it, or ended without a trace",
