@@ -117,10 +117,13 @@ def _cause(before: Event, after: Event, backlog: Backlog) -> str:
     kind, then = before.kind, after.kind
     if then is Happening.PASSED:
         return "it was handled or skipped at some time; nothing tells when"
-    if then is Happening.NOW:
-        return f"{_waiting(backlog)}; it still waits" if kind in AVAILABLE else _still(before)
-    if (then is Happening.STARTED and kind in AVAILABLE) or then is Happening.POPPED:
+    if kind is Happening.STORED and then in TAKEN:
         return _waiting(backlog)
+    if kind is Happening.RETRIED and then in TAKEN:
+        return "it waited in the group's retry topic until a member took it"
+    if then is Happening.NOW:
+        is_waiting = kind is Happening.STORED
+        return f"{_waiting(backlog)}; it still waits" if is_waiting else _still(before)
     return _CAUSES.get((kind, then)) or f"between {before.text!r} and {after.text!r}"
 
 
