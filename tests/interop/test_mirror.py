@@ -22,7 +22,7 @@ async def fill(namesrv: str, topic: str) -> None:
     async with AdminClient(namesrv) as admin:
         await topics.create(admin, topic, TopicSettings(read_queues=3, write_queues=3))
         await groups.create(admin, f"{topic}-group", {})
-    async with Producer(namesrv, config=ProducerConfig(compress_over=200)) as producer:
+    async with Producer(namesrv, config=ProducerConfig(compress_from=200)) as producer:
         for number in range(200):
             body = b"%d" % number * (200 if number % 3 == 0 else 1)
             await producer.send(

@@ -15,7 +15,8 @@ from roquet.admin import messages
 from roquet.admin.client import AdminClient, leader_addresses, without_answers
 from roquet.client.pull import PullConsumer
 from roquet.model import names, properties
-from roquet.model.errors import ConnectFailed, NotFound
+from roquet.model.errors import CallRefused, ConnectFailed, NotFound
+from roquet.model.flags import TRANSACTION_MASK
 from roquet.model.message import StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.rules.lateness import (
@@ -49,6 +50,13 @@ GROUPS_MAX: Final = 16
 
 WAITING: Final = (names.SCHEDULE_TOPIC, names.TIMER_TOPIC, names.HALF_TOPIC)
 """Topics of messages that are not delivered yet."""
+
+HIDDEN: Final = (
+    ", or delayed or not committed: brokers of ours show that with read_internal_topics = true"
+)
+
+DELAYING: Final = (properties.DELAY, properties.TIMER_OUT_MS, properties.REAL_TOPIC)
+"""Any of these properties says that the broker delivered the message later."""
 
 AHEAD_MAX: Final = 1 << 20
 """Messages in front of this one among which the bisection looks."""
@@ -109,19 +117,26 @@ async def explain(
     ask = _Question(admin, reader, message, topic, brokers, trace_topic)
     traces = await ask.traces(message.message_id)
     groups = [group] if group else await _groups(ask, traces)
-    shared = [*_sent(message, traces), *await _before_delivery(ask)]
+    shared = [*_sent(message, traces), *_before_delivery(message)]
     return message, [await _account(ask, one, shared, traces) for one in groups or [None]]
 
 
 async def _find(admin: AdminClient, message_id: str, topic: str | None) -> StoredMessage:
     """The message of an id, in its topic or where it waits until it is due."""
-    found = await messages.by_id(admin, message_id, topic)
+    found, hidden = await messages.by_id(admin, message_id, topic), ""
     if not found and topic is not None:
         brokers = leader_addresses((await admin.known_route(topic)).broker_datas)
         for waiting in WAITING:
-            found += await messages.by_key(admin, waiting, message_id, unique=True, brokers=brokers)
+            try:
+                found += await messages.by_key(
+                    admin, waiting, message_id, unique=True, brokers=brokers
+                )
+            except ConnectFailed as error:
+                if not isinstance(error.__cause__, CallRefused):
+                    raise
+                hidden = HIDDEN
     if not found:
-        raise NotFound(f"no message {message_id}: never stored, or deleted by retention")
+        raise NotFound(f"no message {message_id}: never stored, or deleted by retention{hidden}")
     return found[0]
 
 
@@ -145,24 +160,20 @@ def _sent(message: StoredMessage, traces: Sequence[Trace]) -> Iterator[Event]:
         yield Event(at_ms=message.stored_ms, kind=Happening.STORED, text=f"stored at {place}")
 
 
-async def _before_delivery(ask: _Question) -> list[Event]:
-    """Events of a delay or of a transaction before the message was in its own topic."""
-    events = []
-    for topic in (names.SCHEDULE_TOPIC, names.TIMER_TOPIC):
-        for copy in await ask.copies(topic):
-            if copy.properties.get(properties.REAL_TOPIC) == ask.topic:
-                level = copy.properties.get(properties.DELAY)
-                due_ms = _number(copy.properties.get(properties.TIMER_OUT_MS, ""))
-                how = f"by delay level {level}" if level else "at a time of its own"
-                if due_ms is not None:
-                    how = f"after {span_text(max(0, due_ms - copy.stored_ms))}"
-                text = f"stored to be delivered {how}"
-                events.append(Event(at_ms=copy.stored_ms, kind=Happening.SCHEDULED, text=text))
-    events += [
-        Event(at_ms=copy.stored_ms, kind=Happening.PREPARED, text="stored as a half message")
-        for copy in await ask.copies(names.HALF_TOPIC)
-    ]
-    return events
+def _before_delivery(message: StoredMessage) -> Iterator[Event]:
+    """A delay or a transaction before the message was in its own topic, as its properties say."""
+    values = message.properties
+    if message.sys_flag & TRANSACTION_MASK:
+        text = "stored as a half message, about then"
+        yield Event(at_ms=message.born_ms, kind=Happening.PREPARED, text=text)
+    elif not values.keys().isdisjoint(DELAYING):
+        level = values.get(properties.DELAY)
+        due_ms = _number(values.get(properties.TIMER_OUT_MS, ""))
+        how = f"by delay level {level}" if level else "later"
+        if due_ms is not None:
+            how = f"after {span_text(max(0, due_ms - message.born_ms))}"
+        text = f"stored to be delivered {how}, about then"
+        yield Event(at_ms=message.born_ms, kind=Happening.SCHEDULED, text=text)
 
 
 async def _account(
@@ -226,23 +237,17 @@ async def _retried(ask: _Question, group: str) -> list[Event]:
         names.pop_retry_topic(group, ask.topic),
         names.pop_retry_topic_v1(group, ask.topic),
     ]
-    for topic in (names.SCHEDULE_TOPIC, names.TIMER_TOPIC, *retry_topics):
+    for topic in retry_topics:
         for copy in await ask.copies(topic):
-            tries, values = copy.reconsume_times, copy.properties
-            if topic not in retry_topics:
-                if values.get(properties.REAL_TOPIC) in retry_topics:
-                    text = f"given back, for try {tries + 1} after a pause"
-                    kind = Happening.GIVEN_BACK
-                    events.append(Event(at_ms=copy.stored_ms, kind=kind, text=text, tries=tries))
-                continue
+            tries = copy.reconsume_times
             text = f"stored again for try {tries + 1}, in {topic}"
             events.append(
                 Event(at_ms=copy.stored_ms, kind=Happening.RETRIED, text=text, tries=tries)
             )
-            if (popped_ms := _number(values.get(properties.FIRST_POP_TIME, ""))) is not None:
-                events.append(
-                    Event(at_ms=popped_ms, kind=Happening.POPPED, text="popped for the first time")
-                )
+            if (
+                popped_ms := _number(copy.properties.get(properties.FIRST_POP_TIME, ""))
+            ) is not None:
+                events.append(Event(at_ms=popped_ms, kind=Happening.POPPED, text="popped first"))
     for copy in await ask.copies(names.dlq_topic(group)):
         text = f"given up after {copy.reconsume_times} tries: a dead letter"
         events.append(Event(at_ms=copy.stored_ms, kind=Happening.DEAD, text=text, tries=LAST_TRY))

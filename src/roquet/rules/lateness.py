@@ -1,6 +1,6 @@
 """Lateness: the times of one message as gaps, each with its cause; the longest gap first.
 
-    born ─▶ stored ─▶ delivered ─▶ popped ─▶ started ─▶ ended ─▶ given back ─▶ retried ─▶ started …
+    born ─▶ sent ─▶ scheduled ─▶ stored ─▶ popped ─▶ started ─▶ failed ─▶ retried ─▶ started …
 
 Times come from several clocks: producers', brokers', consumers'. Events are put into the order in
 which they must have happened; one whose clock says it was earlier counts as simultaneous.
@@ -25,7 +25,6 @@ class Happening(IntEnum):
     PREPARED = 20
     SCHEDULED = 21
     STORED = 30
-    GIVEN_BACK = 40
     RETRIED = 50
     POPPED = 60
     STARTED = 70
@@ -163,7 +162,7 @@ def span_text(ms: int) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
 
 
-_SENDING: Final = "it was on its way from the producer to the broker, as far as their clocks agree"
+_SENDING: Final = "it was on its way from the producer to the broker, as far as clocks agree"
 _DELAYED: Final = "it was delayed, as its sender had asked"
 _FAILED: Final = "a handler worked on it, and failed"
 _NOT_ACKNOWLEDGED: Final = "it was popped and not acknowledged, and then came again"
@@ -181,15 +180,11 @@ _CAUSES: Final = {
     (Happening.PREPARED, Happening.STORED): "its transaction was open",
     (Happening.POPPED, Happening.STARTED): "it was popped, and in a member's prefetch buffer",
     (Happening.POPPED, Happening.RETRIED): _NOT_ACKNOWLEDGED,
-    (Happening.POPPED, Happening.GIVEN_BACK): _NOT_ACKNOWLEDGED,
     (Happening.STARTED, Happening.HANDLED): "a handler worked on it, and succeeded",
     (Happening.STARTED, Happening.FAILED): _FAILED,
-    (Happening.STARTED, Happening.GIVEN_BACK): _FAILED,
     (Happening.STARTED, Happening.RETRIED): "a handler got it and did not succeed; it came again",
     (Happening.STARTED, Happening.STARTED): "a second member got it, as after a rebalance",
-    (Happening.FAILED, Happening.GIVEN_BACK): "its member had not given it back to the broker yet",
     (Happening.FAILED, Happening.RETRIED): _PAUSE,
-    (Happening.GIVEN_BACK, Happening.RETRIED): _PAUSE,
     (
         Happening.FAILED,
         Happening.STARTED,
@@ -201,7 +196,6 @@ _OPEN: Final = {
     Happening.SCHEDULED: "it is delayed, as its sender has asked",
     Happening.PREPARED: "its transaction is open",
     Happening.RETRIED: "it waits in the group's retry topic for a member",
-    Happening.GIVEN_BACK: "it waits for the next try, as long as the group's retry settings say",
     Happening.POPPED: "it is popped, and not acknowledged",
     Happening.STARTED: "a handler works on it, or ended without a trace",
 }

@@ -31,7 +31,7 @@ ONE_QUEUE = topics.TopicSettings(read_queues=1, write_queues=1)
 
 async def test_bodies_cross_as_they_are_compressed() -> None:
     async with two_clusters(default_queue_count=1) as (source, target):
-        config = ProducerConfig(compress_over=100)
+        config = ProducerConfig(compress_from=100)
         async with Producer(source.namesrv_addr, config=config) as producer:
             for number in range(6):
                 await producer.send(Message("orders", (b"%d" % number) * (1 + 1000 * (number % 2))))
