@@ -34,8 +34,8 @@ async def fill(namesrv: str, topic: str) -> None:
 
 
 async def copy(source: str, target: str, topic: str, names: MirrorNames) -> Mirror:
-    choice = {"topics": (topic,), "groups": (f"{topic}-group",)}
-    async with mirror(source, target, names, **choice) as running:
+    group = f"{topic}-group"
+    async with mirror(source, target, names, topics=(topic,), groups=(group,)) as running:
         await running.once()
     assert running.faults == {}
     assert {one.fault for one in running.queues} == {None}

@@ -116,9 +116,9 @@ async def explain(
     brokers = leader_addresses((await admin.known_route(topic)).broker_datas)
     ask = _Question(admin, reader, message, topic, brokers, trace_topic)
     traces = await ask.traces(message.message_id)
-    groups = [group] if group else await _groups(ask, traces)
+    groups: Sequence[str | None] = [group] if group else await _groups(ask, traces) or [None]
     shared = [*_sent(message, traces), *_before_delivery(message)]
-    return message, [await _account(ask, one, shared, traces) for one in groups or [None]]
+    return message, [await _account(ask, one, shared, traces) for one in groups]
 
 
 async def _find(admin: AdminClient, message_id: str, topic: str | None) -> StoredMessage:
@@ -219,14 +219,16 @@ def _handled(traces: Sequence[Trace], group: str) -> Iterator[Event]:
             text = f"handler started, try {start.tries + 1}"
             yield Event(at_ms=start.at_ms, kind=Happening.STARTED, text=text, tries=start.tries)
     for end in traces:
-        start = starts.get(end.request_id) if isinstance(end, ConsumeEndTrace) else None
-        if not isinstance(end, ConsumeEndTrace) or start is None or start.group != group:
+        if not isinstance(end, ConsumeEndTrace):
+            continue
+        begun = starts.get(end.request_id)
+        if begun is None or begun.group != group:
             continue
         kind = Happening.HANDLED if end.success else Happening.FAILED
         outcomes = {one.value: one.name for one in ConsumeReturnType}
         outcome = outcomes.get(end.outcome, str(end.outcome)).lower().replace("_", " ")
         text = f"handler ended after {span_text(end.took_ms)}: {outcome}"
-        yield Event(at_ms=start.at_ms + end.took_ms, kind=kind, text=text, tries=start.tries)
+        yield Event(at_ms=begun.at_ms + end.took_ms, kind=kind, text=text, tries=begun.tries)
 
 
 async def _retried(ask: _Question, group: str) -> list[Event]:

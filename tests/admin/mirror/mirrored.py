@@ -1,5 +1,6 @@
 """Two clusters in this process, and mirrors between them."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -74,3 +75,6 @@ async def send(namesrv: str, count: int, topic: str = "orders", start: int = 0) 
             await producer.send(
                 topic, b"%d" % number, tag="T", keys=(f"k{number}",), properties={"n": str(number)}
             )
+    async with AdminClient(namesrv) as admin, asyncio.timeout(5):
+        while topic not in await admin.topics():  # noqa: ASYNC110 - brokers register it soon
+            await asyncio.sleep(0.01)

@@ -3,10 +3,9 @@ import asyncio
 import pytest
 from tests.admin.mirror.mirrored import BACK, bodies, messages, mirror, run_once, send, two_clusters
 
-from roquet.admin import topics
-from roquet.admin.client import AdminClient
-from roquet.admin.topics import TopicSettings
+from roquet.client.producer import Producer
 from roquet.model.errors import UsageError
+from roquet.testing.cluster import cluster
 
 
 async def test_messages_are_copied_queue_by_queue_with_tags_keys_and_properties() -> None:
@@ -63,16 +62,21 @@ async def test_two_mirrors_in_both_directions_make_no_loop() -> None:
 
 
 async def test_a_topic_that_cannot_be_copied_says_why_and_the_others_go_on() -> None:
-    async with two_clusters(default_queue_count=1) as (source, target):
+    async with (
+        cluster(default_queue_count=1) as source,
+        cluster(default_queue_count=1, max_message_size=1_000) as target,
+    ):
         await send(source.namesrv_addr, 3)
-        await send(source.namesrv_addr, 3, topic="other")
-        await send(target.namesrv_addr, 1, topic="other")
-        async with AdminClient(target.namesrv_addr) as admin:
-            await topics.update(admin, "other", TopicSettings(permission=4))
+        await send(source.namesrv_addr, 2, topic="other")
+        async with Producer(source.namesrv_addr) as producer:
+            await producer.send("other", bytes(2_000))
+            await producer.send("other", b"behind it")
         running = await run_once(source, target)
-        faults = {one.topic: one.fault for one in running.queues}
-        assert faults["orders"] is None
-        assert "the target refuses it" in (faults["other"] or "")
+        faults = {one.topic: (one.fault or "", one.copied) for one in running.queues}
+        assert faults["orders"] == ("", 3)
+        fault, copied = faults["other"]
+        assert "offset 2: the target refuses it" in fault
+        assert copied == 2
 
 
 async def test_a_pattern_that_no_topic_matches_is_wrong_use() -> None:
