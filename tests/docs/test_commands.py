@@ -92,6 +92,7 @@ SEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "operating.md": ("Orders",),
     "replay-and-repair.md": ("orders",),
     "schedule.md": ("orders",),
+    "why-late.md": ("orders",),
 }
 """The topics that a page takes for granted; its group is `billing`, which gave up a message."""
 
