@@ -101,8 +101,9 @@ class Mirror:
 
     async def once(self) -> None:
         """Copy what the topics hold now, then translate the progress of the groups."""
+        copiers = await self._new_copiers()
         async with asyncio.TaskGroup() as group:
-            for copier in await self._new_copiers():
+            for copier in copiers:
                 group.create_task(self._keep_copying(copier, is_once=True))
         await self._translate()
 

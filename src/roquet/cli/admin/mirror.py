@@ -52,10 +52,11 @@ async def mirror(  # noqa: PLR0913 - each is an option
     to_name: str | None = option("The target's name; else its cluster's."),
     dry_run: bool = option("Only say which queue goes where."),
 ) -> Result:
-    """Copy topics to another cluster, Apache's or Roquet's: queue by queue, in order, each once.
+    """Copy topics, and the progress of groups, to another cluster.
 
-    Topics are made there with the same queues and type. After a kill the same command goes on where
-    it was. Copies are not copied again, so a second mirror may run in the other direction.
+    Apache's or Roquet's: queue i to queue i, in order, each message once. Topics are made there,
+    with their queues and type. After a kill the same command goes on where it was. Copies are not
+    copied again, so a second mirror may run in the other direction.
     """
     limit = parse_rate(rate) if rate is not None else None
     async with _admin(source) as from_, _admin(target) as to:
