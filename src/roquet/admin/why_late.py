@@ -71,7 +71,7 @@ class GroupAccount(msgspec.Struct, frozen=True, kw_only=True):
     gaps: Sequence[Gap]
     is_finished: bool
     not_known: Sequence[str]
-    """What could not be found out, with the setting that would have shown it."""
+    """Facts that could not be found out, with the setting that would have shown it."""
 
 
 class _Question(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ class _Question(msgspec.Struct, frozen=True):
         )
 
     async def traces(self, message_id: str) -> list[Trace]:
-        """What clients wrote about a message."""
+        """Trace records that clients wrote about a message."""
         try:
             found = await messages.by_key(self.admin, self.trace_topic, message_id)
         except NotFound:

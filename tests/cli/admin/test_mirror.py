@@ -48,6 +48,12 @@ def bodies(cluster: BlockingCluster) -> dict[int, list[bytes]]:
         return found
 
 
+def size(cluster: BlockingCluster) -> int:
+    """Messages of the topic, as far as the cluster has it."""
+    with blocking.PullConsumer(cluster.namesrv_addr, group="look") as reader:
+        return sum(reader.max_offset(queue) for queue in reader.queues("orders"))
+
+
 def test_one_run_copies_what_is_there_and_says_how_far(
     clusters: tuple[BlockingCluster, BlockingCluster],
 ) -> None:
@@ -74,10 +80,13 @@ def test_a_killed_mirror_goes_on_with_nothing_lost_or_doubled(
     sent = 200
     while sent < COUNT:
         with subprocess.Popen(command, env={**os.environ}, stderr=subprocess.DEVNULL) as process:
-            for _ in range(10):
-                send(clusters[0], range(sent, sent + 100))
-                sent += 100
+            before = size(clusters[1])
+            send(clusters[0], range(sent, sent + 1_000))
+            sent += 1_000
+            while size(clusters[1]) < before + 100:  # it is in the middle of its work
+                assert process.poll() is None
             process.send_signal(signal.SIGKILL)
+        assert size(clusters[1]) < sent
     assert roquet("mirror", *addresses(clusters), "--once").exit_code == 0
     source, target = bodies(clusters[0]), bodies(clusters[1])
     assert sum(map(len, source.values())) == COUNT

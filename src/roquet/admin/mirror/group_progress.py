@@ -28,7 +28,7 @@ LOOK_BACK: Final = 2_000
 """Messages among which the latest copy of one of the target's own is looked for."""
 
 
-class GroupProgress:
+class ProgressTranslation:
     """Translates the progress of groups; a step does it once for all queues."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """Mirror: copies topics of one cluster into another, and translates the progress of groups.
 
     source ──pull──▶ QueueCopier, one a queue ──send──▶ target
-                     GroupProgress, every 5 s
+                     ProgressTranslation, every 5 s
                      topics and queues that are new, every 10 s
 
 A queue that cannot be copied says why, and is tried again; the others go on.
@@ -18,7 +18,7 @@ from roquet.admin import groups
 from roquet.admin.client import AdminClient
 from roquet.admin.mirror import topics as mirror_topics
 from roquet.admin.mirror.endpoint import MirrorEndpoint
-from roquet.admin.mirror.group_progress import GroupProgress, chosen_groups
+from roquet.admin.mirror.group_progress import ProgressTranslation, chosen_groups
 from roquet.admin.mirror.queue_copier import MirroredQueue, MirrorNames, Pace, QueueCopier
 from roquet.admin.topics import list_names
 from roquet.log_records import logger
@@ -80,7 +80,7 @@ class Mirror:
         self._pace = Pace(rate, self._clock)
         self._copiers: dict[MessageQueue, QueueCopier] = {}
         self._working = asyncio.Semaphore(CONCURRENT_QUEUES)
-        self._progress = GroupProgress(admins, ends, names)
+        self._progress = ProgressTranslation(admins, ends, names)
         self.faults: dict[str, str] = {}
         """Faults of topics and groups by name."""
 
