@@ -140,9 +140,9 @@ class Mirror:
         for topic in await self._topics():
             try:
                 queues = (await self._source.known_route(topic)).read_queues(topic)
-                if self._copiers.keys() >= set(queues):
-                    continue
-                mapped = await mirror_topics.prepare(self._source, self._target, topic)
+                mapped: mirror_topics.QueueMap = {}
+                if not self._copiers.keys() >= set(queues):
+                    mapped = await mirror_topics.prepare(self._source, self._target, topic)
             except RoquetError as error:
                 self._note(topic, str(error))
                 continue
