@@ -94,6 +94,13 @@ CASES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
             "message find evil", "message find evil --json", "message find evil --key evil",
         ),
         "message at": ("message at evil broker-a 0 0", "message at evil evilbroker 0 0"),
+        "message why-late": (
+            "message why-late {id} -t evil", "message why-late {id} -t evil --json",
+            "message why-late {id} -t evil --group evilgroup",
+        ),
+        "mirror": (
+            "mirror --from {namesrv} --to {namesrv} --once", "mirror --from evil --to {namesrv}",
+        ),
         "cluster show": ("cluster show", "cluster show --json", "cluster show evil"),
         "cluster health": ("cluster health", "cluster health --json"),
         "cluster replicas": (

@@ -50,6 +50,7 @@ COMMANDS: Mapping[str, str] = {
     "message show": f"{ID} --topic orders",
     "message find": "orders --key k",
     "message at": "orders broker-a 0 0",
+    "message why-late": f"{ID} --topic orders",
     "cluster show": "",
     "cluster replicas": "",
     "cluster health": "",
@@ -77,6 +78,7 @@ WITHOUT_BROKERS = {
     *("dump", "check", "backup", "restore", "health", "support bundle"),  # of this machine
     *("demo", "lab run", "lab report", "lab scenarios"),
     "balance",
+    "mirror",  # asks two clusters: tests/cli/admin/test_mirror.py
     *("namesrv settings", "namesrv set"),  # ask name servers
     *("acl migrate", "lake query"),  # of files
     *("profile set", "profile ls", "profile show", "profile use", "profile rm"),  # of a file

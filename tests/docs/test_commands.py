@@ -57,6 +57,7 @@ ELSEWHERE: Final = {
     r".* thrift://": "interop/test_hive_metastore.py has a metastore for them",
     r".* s3://": "test_topic_to_lake.py and tests/spark_suite have a server for them",
     r"roquet produce greetings -m hello": "needs the name server with TLS of the line before it",
+    r"roquet mirror ": "cli/admin/test_mirror.py has two clusters for them",
     r"roquet cluster (elect|retire)": "cli/servers/test_supervisor.py has them, with a controller",
     r"roquet serve .*--access-file": "needs the file of its own broker-a, from its first start",
     r"roquet broker drain": "it waits for 35 s; cli/admin/test_broker.py has it",
@@ -93,6 +94,7 @@ SEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "schedule.md": ("orders",),
     "seek-and-pause.md": ("Orders",),
     "send.md": ("Orders",),
+    "why-late.md": ("orders",),
 }
 """The topics that a page takes for granted; its group is `billing`, which gave up a message."""
 
@@ -132,6 +134,7 @@ BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
 FAILS: Final[Mapping[str, int]] = {
     r"roquet group reset .* --to 1795909285": 2,  # seconds in the place of ms
     r"roquet message show C": 1,  # an id of the page's own cluster
+    r"roquet message why-late 7F": 2,  # an id of the page's own cluster
     r"roquet message show 7F": 2,  # an id of the page's own cluster
     r"roquet message find \S+ --from 2026-01-31": 1,  # nothing is that old here
     r"roquet message find RMQ_SYS_TRACE_TOPIC": 1,

@@ -89,7 +89,8 @@ and that of the other methods of such a class."""
 
 ADMIN = [
     "client", "topics", "topic_list", "groups", "messages", "dead_letters", "offset_reset",
-    "group_fork", "resizing", "brokers", "cluster_health", "replicas", "controllers", "elect", "retire",
+    "group_fork", "why_late", "resizing", "brokers", "cluster_health", "replicas", "controllers",
+    "elect", "retire",
 ]  # fmt: skip
 
 ADMIN_PLAIN = {"candidate", "parse_permission", "permission_text", "problems"}

@@ -1,7 +1,7 @@
 """Messages: look-ups by id, key, offset and time, on all brokers of a cluster."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -116,7 +116,7 @@ async def by_id(
     )
 
 
-async def by_key(
+async def by_key(  # noqa: PLR0913 - each is optional
     admin: AdminClient,
     topic: str,
     key: str,
@@ -125,6 +125,7 @@ async def by_key(
     end_ms: int = LATEST_MS,
     count: int = COUNT,
     unique: bool = False,
+    brokers: Mapping[str, str] | None = None,
 ) -> list[StoredMessage]:
     """The newest `count` messages of a topic with a key, oldest first.
 
@@ -132,9 +133,11 @@ async def by_key(
     as `BodyLimit` says.
 
     The times are half-open, of storing. `unique` looks for a producer's message id instead of a
-    key. Raises ConnectFailed when a broker does not answer.
+    key. `brokers` are addresses by name; None asks those of the topic. Raises ConnectFailed when a
+    broker does not answer.
     """
-    brokers = leader_addresses((await admin.known_route(topic)).broker_datas)
+    if brokers is None:
+        brokers = leader_addresses((await admin.known_route(topic)).broker_datas)
     call = QueryByKey(
         topic=topic,
         key=key,

@@ -197,7 +197,7 @@ async def create(
         attributes=settings.attributes,
     )
     done = await admin.change_each(dict.fromkeys(addresses, call), "created")
-    await _wait_until_registered(admin, dict.fromkeys(done, call))
+    await wait_until_registered(admin, dict.fromkeys(done, call))
     return done
 
 
@@ -219,7 +219,7 @@ async def update(
     known = _decode_each(answers, TopicConfig)
     calls = {broker: _change_call(known[broker], settings) for broker in addresses}
     done = await admin.change_each(calls, "changed")
-    await _wait_until_registered(admin, calls)
+    await wait_until_registered(admin, calls)
     return done
 
 
@@ -258,7 +258,7 @@ def parse_permission(text: str) -> int:
     return permission
 
 
-async def _wait_until_registered(admin: AdminClient, calls: Mapping[str, CreateTopic]) -> None:
+async def wait_until_registered(admin: AdminClient, calls: Mapping[str, CreateTopic]) -> None:
     """Wait until the name servers know of a change, so that the next look-up sees it.
 
     Gives up silently after `REGISTRATION_WAIT_MS`: the change is made, and the broker registers it

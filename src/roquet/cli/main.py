@@ -49,6 +49,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
         "admin.topic:topic": "Topics and their queues.",
         "admin.group:group": "Consumer groups.",
         "admin.cluster:cluster": "Brokers, their status and their roles.",
+        "admin.mirror:mirror": "Copy topics, and the progress of groups, to another cluster.",
         "admin.profile:profile": "Clusters by name: their addresses, TLS files and keys.",
         "admin.acl.command:acl": "Users and what they may do.",
         "admin.store_files:dump": "Print the contents of a store file, one entry a line.",

@@ -71,6 +71,14 @@ REPLAYED_FROM: Final = "ROQUET_FROM"
 """Source of a replayed message: TOPIC/BROKER/QUEUE/OFFSET. A repeated replay uses it to find
 messages that are there already. Not a system property either."""
 
+MIRRORED_FROM: Final = "ROQUET_MIRRORED"
+"""Source of a message that `roquet mirror` copied from another cluster, as
+CLUSTER/TOPIC/BROKER/QUEUE/OFFSET/ID, each part percent-encoded. Not a system property either."""
+
+BORN_MS: Final = "ROQUET_BORN_MS"
+"""When the original of a mirrored message was born, in ms since 1970: a batch has one time for all
+of its messages."""
+
 SET_ASIDE_SERVICE: Final = "SET_ASIDE_SERVICE"
 SET_ASIDE_REASON: Final = "SET_ASIDE_REASON"
 SET_ASIDE_PLACE: Final = "SET_ASIDE_PLACE"

@@ -147,3 +147,17 @@ def test_a_body_that_cannot_be_restored_is_shown_as_it_is_stored() -> None:
         resent = roquet("dlq", "resend", "g", "--all", "-y", "-n", namesrv)
         assert resent.exit_code == 1
         assert "has no whole body to send" in resent.stderr
+
+
+def test_why_a_message_waits_is_told_with_what_would_tell_more(
+    sent: tuple[str, SendReceipt],
+) -> None:
+    namesrv, receipt = sent
+    command = ["message", "why-late", receipt.message_id, "-t", "orders", "-n", namesrv]
+    text = roquet(*command, "--group", "billing").output
+    assert f"{receipt.message_id} of orders, group billing: not handled yet" in text
+    assert "stored at broker-a queue 0 offset 0" in text
+    assert "it waited in queue 0" in text
+    assert "`trace=True` in ConsumerConfig" in text
+    (account,) = roquet(*command, "--json").output.splitlines()
+    assert json.loads(account)["group"] is None

@@ -1,9 +1,11 @@
-"""roquet message show, find, at: single messages, by id, key, place or time."""
+"""roquet message show, find, at, why-late: single messages, by id, key, place or time."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from roquet.admin import messages
+from msgspec import to_builtins
+
+from roquet.admin import messages, why_late
 from roquet.admin.client import AdminClient
 from roquet.cli.command_options import argument, option
 from roquet.cli.operator_command import CommandGroup, Result
@@ -11,8 +13,9 @@ from roquet.cli.terminal import arguments, output
 from roquet.cli.terminal.arguments import BrokerArgument, TopicArgument
 from roquet.model.errors import UsageError
 from roquet.model.message import StoredMessage
-from roquet.model.names import CLI_GROUP
+from roquet.model.names import CLI_GROUP, TRACE_TOPIC
 from roquet.model.queue import MessageQueue
+from roquet.rules.lateness import span_text
 
 PREVIEW_MAX: Final = 60
 """Characters of a body in a line for eyes; `show` and `--json` cut nothing."""
@@ -78,6 +81,52 @@ async def at(
             raise UsageError(f"there is no queue {place}")
         message = await messages.by_offset(reader, place, offset)
     return _found([message] if message else [], f"no message at {offset}", is_whole=True)
+
+
+@app.command("why-late")
+async def why_late_command(
+    admin: AdminClient,
+    namesrv: str,
+    message_id: str = argument("Of either kind.", metavar="ID"),
+    topic: str | None = option(
+        "Needed for ids that producers made.", "-t", autocompletion=arguments.complete_topics
+    ),
+    group: str | None = option(
+        "Only this group; else all that read it.", autocompletion=arguments.complete_groups
+    ),
+    trace_topic: str = option("The topic of traces.", default=TRACE_TOPIC),
+) -> Result:
+    """Show why a message was handled when it was: its events, and what took the longest.
+
+    Traces of clients make it exact; what brokers alone know is shown without them.
+    """
+    async with messages.MessageViewer(namesrv, group=CLI_GROUP) as reader:
+        message, accounts = await why_late.explain(
+            admin,
+            reader,
+            message_id.upper(),
+            topic=topic,
+            group=group,
+            trace_topic=trace_topic,
+        )
+    return Result(
+        json=({"message_id": message.message_id, **to_builtins(one)} for one in accounts),
+        text=(line for one in accounts for line in _account_lines(message, one)),
+    )
+
+
+def _account_lines(message: StoredMessage, account: why_late.GroupAccount) -> Iterator[str]:
+    who = f"group {account.group}" if account.group else "no group reads the topic"
+    ended = "" if account.is_finished or not account.group else ": not handled yet, as far as known"
+    yield f"{message.message_id} of {message.topic}, {who}{ended}"
+    for event in account.events:
+        yield f"  {output.time_text(event.at_ms)}  {event.text}"
+    yield "  the longest first:"
+    for gap in account.gaps:
+        yield f"    {span_text(gap.ms):>12}  {gap.cause}"
+    yield "  not known:"
+    for text in account.not_known:
+        yield f"    {text}"
 
 
 def _found(

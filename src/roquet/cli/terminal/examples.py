@@ -50,6 +50,9 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "roquet message find orders --from 2026-01-31T12:00 --to 2026-01-31T12:05",
         ),
         "message at": ("roquet message at orders broker-a 0 1234",),
+        "message why-late": (
+            "roquet message why-late 7F0000010000ABCD0000000000000000 -t orders --group billing",
+        ),
         "dlq ls": ("roquet dlq ls",),
         "dlq show": ("roquet dlq show billing --limit 5",),
         "dlq resend": (
@@ -83,6 +86,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "group reset": (
             "roquet group reset billing -t orders --to first --dry-run",
             "roquet group reset billing -t orders --to last --queue broker-a:0",
+        ),
+        "mirror": (
+            "roquet mirror --from ns1:9876 --to ns2:9876 --topics 'orders*' --once",
+            "roquet mirror --from old --to new --groups billing --rate 500/s",
         ),
         "cluster show": ("roquet cluster show", "roquet cluster show broker-a"),
         "cluster replicas": ("roquet cluster replicas --watch",),

@@ -1,0 +1,1 @@
+"""Mirror: topics of one cluster copied into another, and progress of groups translated."""

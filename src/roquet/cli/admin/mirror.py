@@ -1,0 +1,148 @@
+"""roquet mirror: topics of one cluster copied to another, with the progress of groups."""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+from msgspec import to_builtins
+
+from roquet.admin.client import AdminClient
+from roquet.admin.mirror.endpoint import MirrorEndpoint
+from roquet.admin.mirror.mirror import Mirror, MirrorChoice, cluster_name, open_mirror
+from roquet.admin.mirror.queue_copier import MirroredQueue, MirrorNames
+from roquet.cli.command_options import option
+from roquet.cli.operator_command import Result
+from roquet.cli.process import runtime
+from roquet.cli.spark_jobs.replay import parse_rate
+from roquet.cli.terminal import output
+from roquet.cli.terminal.arguments import namesrv_addresses
+from roquet.cli.terminal.profiles import profile_environment
+from roquet.cli.terminal.progress import ShowProgress, progress_bar
+from roquet.model.names import check_group
+
+SHOW_S: Final = 0.5
+"""Period of the progress line."""
+
+COLUMNS: Final = ("topic", "from", "to", "copied", "skipped", "next offset", "behind")
+
+
+async def mirror(  # noqa: PLR0913 - each is an option
+    as_json: bool,
+    source: str = option(
+        "The cluster to copy from: its name servers, or a profile's name.",
+        "--from",
+        metavar="HOST:PORT|PROFILE",
+    ),
+    target: str = option(
+        "The cluster to copy to, in the same way.", "--to", metavar="HOST:PORT|PROFILE"
+    ),
+    *,
+    topics: list[str] = option(
+        "Only these, as 'orders*'; may be repeated.", default=(), metavar="PATTERN"
+    ),
+    groups: list[str] = option(
+        "Translate the progress of these groups, as 'bill*'; may be repeated.",
+        default=(),
+        metavar="PATTERN",
+    ),
+    once: bool = option("End when all that is there now is copied."),
+    rate: str | None = option("Messages a second at most, as 500/s.", metavar="N/s"),
+    from_name: str | None = option("The source's name in copies; else its cluster's."),
+    to_name: str | None = option("The target's name; else its cluster's."),
+    dry_run: bool = option("Only say which queue goes where."),
+) -> Result:
+    """Copy topics, and the progress of groups, to another cluster.
+
+    Apache's or Roquet's: queue i to queue i, in order, each message once. Topics are made there,
+    with their queues and type. After a kill the same command goes on where it was. Copies are not
+    copied again, so a second mirror may run in the other direction.
+    """
+    limit = parse_rate(rate) if rate is not None else None
+    async with _admin(source) as from_, _admin(target) as to:
+        names = MirrorNames(
+            check_group(from_name or await cluster_name(from_, "--from-name")),
+            check_group(to_name or await cluster_name(to, "--to-name")),
+        )
+        choice = MirrorChoice(topics=topics, groups=groups)
+        ends = (lambda group: _endpoint(source, group)), (lambda group: _endpoint(target, group))
+        async with open_mirror((from_, to), names, ends, choice, rate=limit) as running:
+            if dry_run:
+                return _planned(await running.plan(), running)
+            with progress_bar("mirror", quiet=as_json) as show:
+                await _until_stopped(running.once() if once else running.follow(), running, show)
+    return _result(running)
+
+
+def _admin(cluster: str) -> AdminClient:
+    profile, addresses = _reach(cluster)
+    with profile_environment(profile, addresses):
+        return AdminClient(namesrv_addresses(addresses))
+
+
+def _endpoint(cluster: str, group: str) -> MirrorEndpoint:
+    profile, addresses = _reach(cluster)
+    with profile_environment(profile, addresses):
+        return MirrorEndpoint(namesrv_addresses(addresses), group=group)
+
+
+def _reach(cluster: str) -> tuple[str | None, str | None]:
+    """A profile's name, or the addresses of name servers, which have a colon."""
+    return (None, cluster) if ":" in cluster else (cluster, None)
+
+
+async def _until_stopped(
+    work: Coroutine[Any, Any, None], running: Mirror, show: ShowProgress
+) -> None:
+    """Run until the work has ended or a signal asks to stop; its error is raised."""
+    task = asyncio.create_task(work)
+    stop = asyncio.create_task(runtime.stop_signal().wait())
+    try:
+        while not task.done() and not stop.done():
+            await asyncio.wait({task, stop}, timeout=SHOW_S, return_when=asyncio.FIRST_COMPLETED)
+            show(*_totals(running.queues))
+    finally:
+        stop.cancel()
+        task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def _totals(queues: list[MirroredQueue]) -> tuple[int, int]:
+    return sum(one.copied for one in queues), sum(one.lag for one in queues)
+
+
+def _planned(mapped: Any, running: Mirror) -> Result:
+    rows = [(a.topic, f"{a.broker_name}:{a.queue_id}", f"{b.broker_name}:{b.queue_id}")
+            for a, b in sorted(mapped.items())]  # fmt: skip
+    return Result(
+        json=[dict(zip(("topic", "source", "target"), row, strict=True)) for row in rows],
+        text=[output.table(COLUMNS[:3], rows)],
+        notes=[output.DRY_RUN_NOTE],
+        faults=_faults(running),
+    )
+
+
+def _result(running: Mirror) -> Result:
+    queues = running.queues
+    rows = [
+        (one.topic, one.source, one.target, one.copied, one.skipped, one.next_offset, one.lag)
+        for one in queues
+    ]
+    copied, lag = _totals(queues)
+    notes = [f"{output.quantity(copied, 'message')} copied, {lag:,} behind"]
+    if expired := sum(one.expired for one in queues):
+        notes.append(f"{expired:,} had expired in the source before they were copied")
+    if less := sum(one.less_durable for one in queues):
+        notes.append(f"{less:,} are stored less durably than the target's settings promise")
+    return Result(
+        json=({**to_builtins(one), "lag": one.lag} for one in queues),
+        text=[output.table(COLUMNS, rows, numbers=4)] if rows else [],
+        hints=notes,
+        faults=_faults(running),
+    )
+
+
+def _faults(running: Mirror) -> list[str]:
+    queues = [f"{one.topic} {one.source}: {one.fault}" for one in running.queues if one.fault]
+    return [*running.faults.values(), *queues]

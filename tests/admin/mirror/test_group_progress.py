@@ -1,0 +1,78 @@
+from collections.abc import Sequence
+
+from tests.admin.mirror.mirrored import BACK, mirror, run_once, send, two_clusters
+
+from roquet.admin import groups
+from roquet.admin.client import AdminClient
+from roquet.client.pull import PullConsumer
+from roquet.client.push import PushConsumer
+from roquet.model.queue import MessageQueue
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+
+
+async def commit(namesrv: str, offset: int) -> None:
+    async with AdminClient(namesrv) as admin:
+        await groups.create(admin, "billing", {"retry_max_times": 3})
+    async with PullConsumer(namesrv, group="billing") as consumer:
+        await consumer.commit(QUEUE, offset)
+
+
+async def committed(namesrv: str) -> int | None:
+    async with PullConsumer(namesrv, group="billing") as consumer:
+        return await consumer.committed(QUEUE)
+
+
+async def unread(namesrv: str) -> Sequence[bytes]:
+    """What the group gets next."""
+    async with PullConsumer(namesrv, group="billing") as consumer:
+        offset = await consumer.committed(QUEUE)
+        assert offset is not None
+        return [message.body for message in (await consumer.pull(QUEUE, offset)).messages]
+
+
+async def test_a_group_goes_on_in_the_target_where_it_was() -> None:
+    async with two_clusters(default_queue_count=1) as (source, target):
+        await send(target.namesrv_addr, 3, start=50)  # offsets differ
+        await send(source.namesrv_addr, 20)
+        await commit(source.namesrv_addr, 12)
+        running = await run_once(source, target, groups=("bill*",))
+        assert running.faults == {}
+        assert await unread(target.namesrv_addr) == [b"%d" % n for n in range(12, 20)]
+        async with AdminClient(target.namesrv_addr) as admin:
+            assert (await groups.show(admin, "billing")).name == "billing"
+        await commit(source.namesrv_addr, 14)  # a later run looks in the target
+        await run_once(source, target, groups=("bill*",))
+        assert await committed(target.namesrv_addr) == 17
+
+
+async def test_progress_in_the_target_does_not_move_back() -> None:
+    async with two_clusters(default_queue_count=1) as (source, target):
+        await send(source.namesrv_addr, 20)
+        await commit(source.namesrv_addr, 12)
+        await run_once(source, target, groups=("billing",))
+        await commit(source.namesrv_addr, 4)
+        await run_once(source, target, groups=("billing",))
+        assert await committed(target.namesrv_addr) == 12
+
+
+async def test_a_group_with_members_in_the_target_is_left_alone() -> None:
+    async with two_clusters(default_queue_count=1) as (source, target):
+        await send(source.namesrv_addr, 20)
+        await commit(source.namesrv_addr, 12)
+        await run_once(source, target)
+        async with PushConsumer(target.namesrv_addr, group="billing", topic="orders"):
+            running = await run_once(source, target, groups=("billing",))
+        assert "it has members in the target" in running.faults["billing"]
+
+
+async def test_a_group_that_moves_between_mirrored_clusters_skips_no_message_of_either() -> None:
+    async with two_clusters(default_queue_count=1) as (a, b):
+        await send(b.namesrv_addr, 4, start=100)
+        async with mirror(b.namesrv_addr, a.namesrv_addr, BACK) as back:
+            await back.once()
+        await send(a.namesrv_addr, 4)
+        await send(b.namesrv_addr, 2, start=104)  # not copied to A yet
+        await commit(a.namesrv_addr, 7)  # has read 100 to 103, and 0 to 2
+        await run_once(a, b, groups=("billing",))
+        assert await unread(b.namesrv_addr) == [b"104", b"105", b"0", b"1", b"2", b"3"]

@@ -1,0 +1,91 @@
+import asyncio
+
+import pytest
+from tests.admin.mirror.mirrored import BACK, bodies, messages, mirror, run_once, send, two_clusters
+
+from roquet.client.producer import Producer
+from roquet.model.errors import UsageError
+from roquet.testing.cluster import cluster
+
+
+async def test_messages_are_copied_queue_by_queue_with_tags_keys_and_properties() -> None:
+    async with two_clusters(default_queue_count=2) as (source, target):
+        await send(source.namesrv_addr, 20)
+        running = await run_once(source, target)
+        assert running.faults == {}
+        assert {one.fault for one in running.queues} == {None}
+        before = await messages(source.namesrv_addr, "orders")
+        after = await messages(target.namesrv_addr, "orders")
+        assert before.keys() == after.keys()
+        for queue, own in before.items():
+            copies = after[queue]
+            assert [m.body for m in copies] == [m.body for m in own]
+            assert [m.message_id for m in copies] == [m.message_id for m in own]
+            assert [(m.tag, m.keys, m.properties["n"]) for m in copies] == [
+                (m.tag, m.keys, m.properties["n"]) for m in own
+            ]
+            assert [int(m.properties["ROQUET_BORN_MS"]) for m in copies] == [m.born_ms for m in own]
+
+
+async def test_a_second_run_copies_only_what_is_new() -> None:
+    async with two_clusters(default_queue_count=2) as (source, target):
+        await send(source.namesrv_addr, 10)
+        await run_once(source, target)
+        await send(source.namesrv_addr, 10, start=10)
+        running = await run_once(source, target)
+        assert sum(one.copied for one in running.queues) == 10
+        expected = await bodies(source.namesrv_addr, "orders")
+        assert await bodies(target.namesrv_addr, "orders") == expected
+
+
+async def test_two_mirrors_in_both_directions_make_no_loop() -> None:
+    async with two_clusters(default_queue_count=1) as (a, b):
+        await send(a.namesrv_addr, 5)
+        await send(b.namesrv_addr, 5, start=100)
+        async with (
+            mirror(a.namesrv_addr, b.namesrv_addr) as there,
+            mirror(b.namesrv_addr, a.namesrv_addr, BACK) as back,
+        ):
+            tasks = [asyncio.create_task(one.follow()) for one in (there, back)]
+            await asyncio.sleep(1.5)
+            await send(a.namesrv_addr, 5, start=5)
+            await send(b.namesrv_addr, 5, start=105)
+            await asyncio.sleep(1.5)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            assert there.faults == back.faults == {}
+        expected = sorted(b"%d" % n for n in [*range(10), *range(100, 110)])
+        for one in (a, b):
+            (found,) = (await bodies(one.namesrv_addr, "orders")).values()
+            assert sorted(found) == expected
+
+
+async def test_a_topic_that_cannot_be_copied_says_why_and_the_others_go_on() -> None:
+    async with (
+        cluster(default_queue_count=1) as source,
+        cluster(default_queue_count=1, max_message_size=1_000) as target,
+    ):
+        await send(source.namesrv_addr, 3)
+        await send(source.namesrv_addr, 2, topic="other")
+        async with Producer(source.namesrv_addr) as producer:
+            await producer.send("other", bytes(2_000))
+            await producer.send("other", b"behind it")
+        running = await run_once(source, target)
+        faults = {one.topic: (one.fault or "", one.copied) for one in running.queues}
+        assert faults["orders"] == ("", 3)
+        fault, copied = faults["other"]
+        assert "offset 2: the target refuses it" in fault
+        assert copied == 2
+
+
+async def test_a_pattern_that_no_topic_matches_is_wrong_use() -> None:
+    async with two_clusters(default_queue_count=1) as (source, target):
+        with pytest.raises(UsageError, match=r"no topic none\*"):
+            await run_once(source, target, topics=("none*",))
+
+
+async def test_source_and_target_are_two_clusters() -> None:
+    async with two_clusters() as (source, _):
+        with pytest.raises(UsageError, match="one cluster"):
+            await run_once(source, source)

@@ -1,0 +1,125 @@
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.admin.mirror.mirrored import NAMES, messages, run_once, send, two_clusters
+
+from roquet.admin import topics
+from roquet.admin.client import AdminClient
+from roquet.admin.mirror.endpoint import MirrorEndpoint
+from roquet.admin.mirror.queue_copier import (
+    BATCH_BYTES,
+    Copy,
+    MirrorStopped,
+    Pace,
+    QueueCopier,
+    batches,
+)
+from roquet.client.config import ProducerConfig
+from roquet.client.producer import Producer
+from roquet.model.errors import CallError, ConnectFailed
+from roquet.model.message import Message
+from roquet.model.queue import MessageQueue
+from roquet.net.clock import SYSTEM_CLOCK
+from roquet.testing.cluster import Cluster
+from roquet.wire.calls.send import Send, SendReply
+from roquet.wire.records.record import Record
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+ONE_QUEUE = topics.TopicSettings(read_queues=1, write_queues=1)
+
+
+async def test_bodies_cross_as_they_are_compressed() -> None:
+    async with two_clusters(default_queue_count=1) as (source, target):
+        config = ProducerConfig(compress_from=100)
+        async with Producer(source.namesrv_addr, config=config) as producer:
+            for number in range(6):
+                await producer.send(Message("orders", (b"%d" % number) * (1 + 1000 * (number % 2))))
+        await run_once(source, target)
+        before = await messages(source.namesrv_addr, "orders")
+        after = await messages(target.namesrv_addr, "orders")
+        for queue, own in before.items():
+            assert [m.body for m in after[queue]] == [m.body for m in own]
+            assert [m.sys_flag for m in after[queue]] == [m.sys_flag for m in own]
+
+
+class Unsteady(MirrorEndpoint):
+    """An endpoint whose replies to sends are lost now and then."""
+
+    sends = 0
+
+    async def send(self, queue: MessageQueue, call: Send) -> SendReply:
+        self.sends += 1
+        if self.sends % 3 == 1:
+            raise ConnectFailed("the request was lost")
+        reply = await super().send(queue, call)
+        if self.sends % 3 == 2:
+            raise CallError("the reply was lost", definite=False)
+        return reply
+
+
+@asynccontextmanager
+async def copier(source: Cluster, target: Cluster) -> AsyncIterator[QueueCopier]:
+    async with (
+        MirrorEndpoint(source.namesrv_addr, group=NAMES.source_group) as from_,
+        Unsteady(target.namesrv_addr, group=NAMES.target_group) as to,
+        AdminClient(target.namesrv_addr) as admin,
+    ):
+        if await admin.route("orders") is None:
+            await topics.create(admin, "orders", ONE_QUEUE)
+        pace = Pace(100, SYSTEM_CLOCK)
+        yield QueueCopier((from_, to), NAMES, (QUEUE, QUEUE), pace, SYSTEM_CLOCK)
+
+
+async def test_a_lost_reply_neither_loses_nor_doubles_a_message() -> None:
+    async with two_clusters(default_queue_count=1) as (source, target):
+        await send(source.namesrv_addr, 40)
+        async with copier(source, target) as one:
+            await one.resume()
+            while (one.state.next_offset or 0) < 40:
+                try:
+                    await one.step()
+                except CallError:
+                    await one.resume()
+        before = await messages(source.namesrv_addr, "orders")
+        after = await messages(target.namesrv_addr, "orders")
+        assert [m.body for m in after[QUEUE]] == [m.body for m in before[QUEUE]]
+        assert [one.offsets.target_of(n) for n in (39, 40)] == [39, 40]
+
+
+async def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one() -> None:
+    async with two_clusters(default_queue_count=1) as (source, target):
+        await send(source.namesrv_addr, 5)
+        await run_once(source, target)
+        async with AdminClient(source.namesrv_addr) as admin:
+            await topics.delete(admin, "orders")
+            await topics.create(admin, "orders", ONE_QUEUE)
+        async with copier(source, target) as one:
+            with pytest.raises(MirrorStopped, match="--from-name"):
+                await one.resume()
+        await send(source.namesrv_addr, 9, start=50)
+        async with copier(source, target) as one:
+            with pytest.raises(MirrorStopped, match="another message"):
+                await one.resume()
+
+
+def record(size: int) -> Record:
+    return Record("orders", 0, 0, 0, size, b"x", b"", 0, 0, 0, b"", 0, b"", 0, 0, 0)
+
+
+def test_requests_hold_what_may_go_together_and_are_no_longer_than_their_limit() -> None:
+    small, big = record(100), record(BATCH_BYTES)
+    copies = [Copy(small, b"", is_alone=False)] * 3 + [Copy(big, b"", is_alone=False)] * 2
+    copies += [Copy(small, b"", is_alone=True)] * 2
+    assert [len(batch) for batch in batches(iter(copies))] == [3, 1, 1, 1, 1]
+    assert list(batches(iter([]))) == []
+
+
+async def test_a_pace_delays_what_is_over_the_rate() -> None:
+    began_ms = SYSTEM_CLOCK.monotonic_ms()
+    pace = Pace(50, SYSTEM_CLOCK)
+    assert pace.step == 5
+    for _ in range(3):
+        await pace.wait(5)
+    assert SYSTEM_CLOCK.monotonic_ms() - began_ms >= 190
+    assert Pace(None, SYSTEM_CLOCK).step == 1_000
