@@ -23,6 +23,7 @@ SERVICE = "fastapi_app.py"
 TESTS = "test_billing.py"
 
 SAID = {
+    "around_sends.py": "3 sent, 1 failed, noted A-17 A-19 A-20",
     "choosing.py": "popped 12",
     "consume.py": "mine now: Bills@broker-a:0",
     "django_app.py": "billing ada 42 EUR",

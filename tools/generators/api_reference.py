@@ -85,6 +85,7 @@ ADVICE = {
     "NotFound": ("yes", "Mend the name: the text may suggest one."),
     "MessageIllegal": ("yes", "Mend the message: smaller, another tag or key, another property."),
     "RecordError": ("", "Report it: a broker or a file gave bytes that are no message."),
+    "BodyError": ("", "Look at `decode`, and at who sends this: `message.body` has the bytes."),
     "RemoteProtocolError": ("", "Look at the address: something else than a broker answers there."),
     "FieldError": ("", "Look at the versions of both sides: a reply lacks a field."),
     "StoreError": ("", "Of brokers only: do what the text says to the directory that it names."),

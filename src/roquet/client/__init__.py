@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from roquet.client.transaction_check import TransactionCheck, TransactionState
     from roquet.model.errors import (
+        BodyError,
         CallError,
         CallRefused,
         CallTimeout,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchHandler",
+    "BodyError",
     "CallError",
     "CallRefused",
     "CallTimeout",
@@ -142,8 +144,9 @@ _NAMES_BY_MODULE: Final = {
     "client.sending.send_many": "SendMany",
     "client.transaction": "LocalTransaction Transaction TransactionProducer TransactionReceipt",
     "client.transaction_check": "TransactionCheck TransactionState",
-    "model.errors": "CallError CallRefused CallTimeout ConfigError ConnectFailed ConnectionLost"
-    " FieldError MessageIllegal NotFound RecordError RemoteProtocolError RoquetError UsageError",
+    "model.errors": "BodyError CallError CallRefused CallTimeout ConfigError ConnectFailed"
+    " ConnectionLost FieldError MessageIllegal NotFound RecordError RemoteProtocolError RoquetError"
+    " UsageError",
     "model.message": "Message StoredMessage",
     "model.queue": "MessageQueue",
     "model.results": "PullResult PullStatus SendReceipt SendStatus",

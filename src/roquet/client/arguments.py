@@ -73,6 +73,13 @@ def check_queues(queues: object) -> list[MessageQueue]:
     return [check_queue(queue) for queue in queues]
 
 
+def check_plain_function(function: F, name: str, argument: str) -> F:
+    """Return a function that is no `async def`; UsageError for any other value."""
+    if inspect.iscoroutinefunction(check_function(function, name, argument)):
+        raise UsageError(f"{name} is a plain function, no `async def`: it may not wait")
+    return function
+
+
 def check_function(function: F, name: str, argument: str) -> F:
     """Return a function that can be called with one argument; UsageError for any other value."""
     if not callable(function):

@@ -31,8 +31,9 @@ from roquet.rules.replication.read_from import ReadFrom
 from roquet.wire.records.compression import Compression
 
 Around: TypeAlias = Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
-"""A function that is called with what a handler is called with. What it returns is entered before
-the handler, and left after it with the handler's exception, if that raises one."""
+"""A function that is called with what a handler is called with, or with what is sent. What it
+returns is entered before the handler or send, and left after it with its exception, if there is
+one."""
 
 NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
 """Environment variable with name server addresses; Apache RocketMQ's clients read it as well."""
@@ -204,10 +205,15 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
     """From 0 (fast) to the highest level of the compression: 9 of ZLIB, 16 of LZ4, 22 of ZSTD."""
     new_topic_queues: int = 4
     """Queues on each broker of a topic that the first send creates."""
+    around: Sequence[Around] = ()
+    """Functions of a message that return context managers, as `contextlib.contextmanager` makes
+    them: each is entered around every send, the first one outermost. `send_batch`, and each batch
+    of `send_many`, give them their list of messages."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, PRODUCER_MINIMUMS)
+        _check_around(self.around)
         if self.selector is not None and not callable(self.selector):
             raise ConfigError(f"selector: expected a function, not {self.selector!r}")
         if not 0 <= self.compress_level <= (highest := _LEVELS[self.compression]):
@@ -304,12 +310,12 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, CONSUMER_MINIMUMS)
-        if not _are_functions(self.around):
-            raise ConfigError(f"around: several functions, as [f], not {self.around!r:.100}")
+        _check_around(self.around)
 
 
-def _are_functions(values: object) -> bool:
-    return isinstance(values, Sequence) and all(map(callable, values))
+def _check_around(around: object) -> None:
+    if not isinstance(around, Sequence) or not all(map(callable, around)):
+        raise ConfigError(f"around: several functions, as [f], not {around!r:.100}")
 
 
 def check_consumption(config: ConsumerConfig) -> None:

@@ -6,7 +6,7 @@ failure it is sent again, as long as the message's invisible time lasts.
 
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -16,7 +16,7 @@ from roquet.client.connection.session import Session
 from roquet.client.popping.pop_batch import PopBatch, PoppedMessage
 from roquet.client.reading.message import DEAD_LETTER, InboundMessage, Replies
 from roquet.client.reading.request_reply import ReplySender
-from roquet.client.reading.retry import log_dead_letter
+from roquet.client.reading.retry import RetrySender, log_dead_letter
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, RoquetError
 from roquet.model.topic import SubscriptionGroup
@@ -32,7 +32,6 @@ from roquet.wire.calls.pop import (
     decode_bits,
     encode_acks,
 )
-from roquet.wire.calls.send import SendBack
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.receipt_handle import ReceiptHandle, stored_topic
@@ -66,6 +65,7 @@ class PopAcks:
         self._groups: dict[str, SubscriptionGroup] = {}
         self._changing: set[asyncio.Task[None]] = set()
         self._wakeup = Wakeup()
+        self._retries = RetrySender(session, config, group)
         self.replies: Replies = ReplySender(session, config, group)
 
     # -- acknowledged ------------------------------------------------------------------------
@@ -169,16 +169,7 @@ class PopAcks:
 
     async def _send_to_dead_letters(self, batch: PopBatch, message: InboundMessage) -> None:
         """Send a message to the dead letters, and acknowledge it after that."""
-        call = SendBack(
-            offset=message.position,
-            group=self._group,
-            delay_level=DEAD_LETTER,
-            origin_msg_id=message.message_id,
-            origin_topic=batch.target.topic,
-            broker_name=batch.target.broker,
-        )
-        with self._session.settle_span("dead_letter", message):
-            await self._session.call(batch.target.broker, call)
+        await self._retries.send_back(message, DEAD_LETTER)
         batch.finish(message)
         log_dead_letter(message, self._group)
 
@@ -204,7 +195,7 @@ class PopAcks:
     async def extend(
         self,
         batch: PopBatch,
-        message: PoppedMessage,
+        message: PoppedMessage[Any],
         invisible_ms: int,
         suspend: bool | None = None,
     ) -> PopBatch:

@@ -4,24 +4,26 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final, NoReturn, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, NoReturn, Protocol, Self, TypeVar, cast
 
 from roquet.client.arguments import check_timeout
 from roquet.model import properties as names
 from roquet.model.errors import RecordError, UsageError
 from roquet.model.flags import COMPRESSION_MASK
+from roquet.model.message import V_co
 from roquet.model.moments import utc_time
 from roquet.model.names import is_retry
 from roquet.model.namespaces import unwrap
 from roquet.model.queue import MessageQueue
+from roquet.rules.consumption.dead_letter_reason import reason_text
 from roquet.rules.consumption.priority import parse_priority
 from roquet.wire.records import record
 from roquet.wire.records.compression import COMPRESSED, decompress
 from roquet.wire.records.message_id import offset_message_id
 from roquet.wire.records.record import HEAD, RECORD_SIZE_MIN, Record
 
-AnyM = TypeVar("AnyM", bound="InboundMessage")
-M = TypeVar("M", bound="ReceivedMessage")
+AnyM = TypeVar("AnyM", bound="InboundMessage[Any]")
+M = TypeVar("M", bound="ReceivedMessage[Any]")
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -32,6 +34,13 @@ DamagedRecordListener = Callable[[int, RecordError], object]
 """Called with the queue offset of an unreadable record, and the error."""
 
 
+def check_reason(reason: object) -> str | None:
+    """Return a reason, or None where there is none; UsageError for any other value."""
+    if reason is None or isinstance(reason, str):
+        return reason
+    raise UsageError(f"a reason is a str, not {reason!r:.100}")
+
+
 class MessageOwner(Protocol):
     """Owner of the queue that a message came from; messages report to it how they were settled."""
 
@@ -39,10 +48,10 @@ class MessageOwner(Protocol):
     def is_held(self) -> bool:
         """Whether the queue is still assigned to this consumer."""
 
-    def finish(self, message: "InboundMessage") -> None:
+    def finish(self, message: "InboundMessage[Any]") -> None:
         """Note that the message is handled."""
 
-    def retry(self, message: "InboundMessage", delay_ms: int | None) -> None:
+    def retry(self, message: "InboundMessage[Any]", delay_ms: int | None) -> None:
         """Let the message come again after a delay; None leaves the delay to the owner.
 
         DEAD_LETTER instead of a delay: it never comes again, but goes to the dead letters.
@@ -53,16 +62,27 @@ class Replies(Protocol):
     """Sends replies to requests, for owners that have it as `replies`."""
 
     async def reply(
-        self, message: "InboundMessage", body: bytes, properties: Mapping[str, str]
+        self, message: "InboundMessage[Any]", body: bytes, properties: Mapping[str, str]
     ) -> bool:
         """Reply to a request; whether the requester has got the reply."""
 
 
-class InboundMessage:
+class ValueDecoder(Protocol):
+    """Makes values of bodies, for owners that have it as `decoder`."""
+
+    def value_of(self, message: "InboundMessage[Any]") -> Any:
+        """Decode the message's body. Raises BodyError when that cannot be done."""
+
+
+class InboundMessage(Generic[V_co]):
     """A message as its broker stored it, and its settlement."""
 
     has_failed = False
     """Whether this try was reported as failed."""
+    undecodable: str | None = None
+    """Why the consumer's `decode` cannot read the body; None if it can, or has not tried yet."""
+    dead_letter_reason: str | None = None
+    """Why the message was given up; None if it was not, or nobody says why."""
 
     def __init__(self, queue: MessageQueue, record: Record, owner: MessageOwner) -> None:
         self.queue = queue
@@ -84,6 +104,21 @@ class InboundMessage:
     def body(self) -> bytes:
         """The content. Raises RecordError if it is compressed and cannot be restored."""
         return decompress(self._record.body, self._record.sys_flag)
+
+    @cached_property
+    def value(self) -> V_co:
+        """What `decode` makes of the body; without `decode` the body.
+
+        Raises BodyError for a body that `decode` cannot read. It comes from consumers without dead
+        letters alone: others have moved such a message there.
+        """
+        decoder: ValueDecoder | None = getattr(self._owner, "decoder", None)
+        return cast("V_co", self.body if decoder is None else decoder.value_of(self))
+
+    @property
+    def body_type(self) -> str | None:
+        """The name of the value's type, as a producer with `encode` writes it; None if none did."""
+        return self.properties.get(names.BODY_TYPE)
 
     @property
     def topic(self) -> str:
@@ -227,28 +262,29 @@ class InboundMessage:
 # What the client does to messages: functions, which editors do not offer as methods of a message.
 
 
-def owner_of(message: InboundMessage) -> MessageOwner:
+def owner_of(message: InboundMessage[Any]) -> MessageOwner:
     """Return the owner of the message's queue."""
     return message._owner
 
 
-def settle(message: InboundMessage) -> None:
+def settle(message: InboundMessage[Any]) -> None:
     """Report the message as handled."""
     if not message._is_settled:
         message._owner.finish(message)
         message._is_settled = True
 
 
-def retry_later(message: InboundMessage, delay_ms: int | None = None) -> None:
+def retry_later(message: InboundMessage[Any], delay_ms: int | None = None) -> None:
     """Let the message come again after a pause; None leaves the pause to the owner."""
     if not message._is_settled:
         message._owner.retry(message, delay_ms)  # raises in another event loop
         message._is_settled = message.has_failed = True
 
 
-def give_up(message: InboundMessage) -> None:
-    """Move the message to the group's dead letters."""
+def give_up(message: InboundMessage[Any], reason: str | None = None) -> None:
+    """Move the message to the group's dead letters, with the reason as a property there."""
     if not message._is_settled:
+        message.dead_letter_reason = (reason and reason_text(reason)) or None
         message._owner.retry(message, DEAD_LETTER)
         message._is_settled = message.has_failed = True
 
@@ -259,12 +295,14 @@ def next_try(message: AnyM) -> AnyM:
     again.__dict__.update(message.__dict__)
     if message._record.sys_flag & COMPRESSED:  # it may wait for long
         again.__dict__.pop("body", None)
+    again.__dict__.pop("value", None)  # the handler may have changed it
+    again.undecodable = again.dead_letter_reason = None
     again._is_settled = again.has_failed = False
     again.tries += 1
     return again
 
 
-class ReceivedMessage(InboundMessage):
+class ReceivedMessage(InboundMessage[V_co]):
     """A message settled by its coroutines.
 
     `await message.ack()` acknowledges it, `await message.nack()` lets it come again, and `await
@@ -281,9 +319,12 @@ class ReceivedMessage(InboundMessage):
         check_timeout(delay_ms, "delay_ms")
         retry_later(self, delay_ms)
 
-    async def dead_letter(self) -> None:
-        """Move the message to the group's dead letters, topic `%DLQ%` and the group's name."""
-        give_up(self)
+    async def dead_letter(self, reason: str | None = None) -> None:
+        """Move the message to the group's dead letters, topic `%DLQ%` and the group's name.
+
+        The letter has the reason as its property DLQ_REASON, which `roquet dlq show` shows.
+        """
+        give_up(self, check_reason(reason))
 
     async def reply(self, body: bytes, *, properties: Mapping[str, str] = _NONE) -> bool:
         """Reply to a request; returns False when its producer has gone or waits no more.

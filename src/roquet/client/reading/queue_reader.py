@@ -10,7 +10,13 @@ from roquet.client.config import flow_limits
 from roquet.client.connection.background import BackgroundTasks, ErrorLogThrottle, Wakeup
 from roquet.client.reading.consume_rates import ConsumeRates
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import InboundMessage, ReceivedMessage, next_try, read_records
+from roquet.client.reading.message import (
+    InboundMessage,
+    ReceivedMessage,
+    ValueDecoder,
+    next_try,
+    read_records,
+)
 from roquet.client.reading.pull_request import Puller, SubscriptionFilter
 from roquet.client.reading.request_reply import ReplySender
 from roquet.client.reading.retry import FailurePolicy
@@ -47,6 +53,8 @@ class ReaderContext(msgspec.Struct, frozen=True):
     rates: ConsumeRates = msgspec.field(default_factory=ConsumeRates)
     spans: "ClientSpans | None" = None
     """None where no spans are made."""
+    decoder: ValueDecoder | None = None
+    """None where values are bodies."""
 
 
 class QueueReader:
@@ -77,6 +85,7 @@ class QueueReader:
         self._failures = context.failures
         self._background = context.background
         self.replies = context.replies
+        self.decoder = context.decoder
         self._spans = context.spans
         self._request = MessageRequest(queue.topic, queue.broker_name)
         self._config = context.puller.config
