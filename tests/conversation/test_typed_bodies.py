@@ -162,7 +162,10 @@ async def test_a_pull_consumer_hands_out_what_cannot_be_decoded() -> None:
             assert message.body == b"{"
             with pytest.raises(BodyError, match="cannot be decoded: JSONDecodeError"):
                 _ = message.value
-            await message.ack()
+            await message.dead_letter("seen by the audit")
+            await asyncio.sleep(5)
+        (letter,) = await dead_letters(running)
+        assert letter.properties["DLQ_REASON"] == "seen by the audit"
 
 
 async def test_a_pull_consumers_handler_gets_only_values(caplog: pytest.LogCaptureFixture) -> None:

@@ -301,9 +301,10 @@ class RetryLocally:
 
     async def __call__(self, message: InboundMessage, delay_ms: int | None) -> int | None:
         """See `FailurePolicy`."""
-        if message.undecodable is not None:
-            log.error("%r is skipped, as it cannot be decoded: %s", message, message.undecodable)
-            return None
+        reason = message.dead_letter_reason
+        if delay_ms == DEAD_LETTER and reason is not None and reason == message.undecodable:
+            log.error("%r is skipped, as it cannot be decoded: %s", message, reason)
+            return None  # a PullConsumer moves only what its user gives up
         if delay_ms == DEAD_LETTER:
             try:
                 await self._sender.send_back(message, DEAD_LETTER)

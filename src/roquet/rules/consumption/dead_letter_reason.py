@@ -28,7 +28,7 @@ def reason_text(text: str) -> str:
     """A reason on one line, without characters that do not print, and cut to its limit."""
     lines = text[:REASON_SIZE_MAX].splitlines()
     line = printable("; ".join([stripped for one in lines if (stripped := one.strip())]))
-    return line.encode()[:REASON_SIZE_MAX].decode(errors="ignore")
+    return line.encode()[:REASON_SIZE_MAX].decode(errors="ignore").rstrip()
 
 
 def error_reason(error: BaseException) -> str:
