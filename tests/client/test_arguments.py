@@ -12,6 +12,7 @@ from roquet.client.arguments import (
     check_plain_function,
     check_queue,
     check_queues,
+    check_reason,
     check_time,
     check_timeout,
 )
@@ -109,3 +110,9 @@ def test_a_plain_function_is_no_coroutine_function() -> None:
         check_plain_function(later, "decode", "the body")
     with pytest.raises(UsageError, match="decode is called with one argument, the body"):
         check_plain_function(lambda: None, "decode", "the body")
+
+
+def test_a_reason_is_a_text_or_none() -> None:
+    assert (check_reason("late"), check_reason(None)) == ("late", None)
+    with pytest.raises(UsageError, match="a reason is a str, not 3"):
+        check_reason(3)

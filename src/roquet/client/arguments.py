@@ -38,6 +38,13 @@ def check_timeout(timeout_ms: object, name: str = "timeout_ms", least: int = 0) 
         check_number(timeout_ms, name, least, TIMEOUT_MS_MAX)
 
 
+def check_reason(reason: object) -> str | None:
+    """Return a reason, or None where there is none; UsageError for any other value."""
+    if reason is None or isinstance(reason, str):
+        return reason
+    raise UsageError(f"a reason is a str, not {reason!r:.100}")
+
+
 def check_time(time: object, name: str) -> int:
     """Return a time in ms since 1970, given so or as a datetime with a time zone; or UsageError."""
     if not isinstance(time, datetime):

@@ -31,7 +31,7 @@ from roquet.client import pop, push
 from roquet.client import producer as sending
 from roquet.client import pull as pulling
 from roquet.client import transaction as transacting
-from roquet.client.arguments import check_function, check_timeout
+from roquet.client.arguments import check_function, check_reason, check_timeout
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig, Selector
 from roquet.client.connection.loop_thread import LoopThread
 from roquet.client.connection.stop_signals import PROCESS, StopSignals, is_main_thread
@@ -41,13 +41,7 @@ from roquet.client.pull import POLL_COUNT
 from roquet.client.reading.handler_contexts import in_contexts
 from roquet.client.reading.handler_pool import AsyncMessageHandler, is_coroutine_function
 from roquet.client.reading.handler_result import ALREADY_SETTLED
-from roquet.client.reading.message import (
-    InboundMessage,
-    check_reason,
-    give_up,
-    retry_later,
-    settle,
-)
+from roquet.client.reading.message import InboundMessage, give_up, retry_later, settle
 from roquet.client.reading.message import ReceivedMessage as AsyncReceivedMessage
 from roquet.client.reading.message_batch import (
     BATCH_SIZE,

@@ -6,7 +6,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, Generic, NoReturn, Protocol, Self, TypeVar, cast
 
-from roquet.client.arguments import check_timeout
+from roquet.client.arguments import check_reason, check_timeout
 from roquet.model import properties as names
 from roquet.model.errors import RecordError, UsageError
 from roquet.model.flags import COMPRESSION_MASK
@@ -32,13 +32,6 @@ DEAD_LETTER: Final = -1
 
 DamagedRecordListener = Callable[[int, RecordError], object]
 """Called with the queue offset of an unreadable record, and the error."""
-
-
-def check_reason(reason: object) -> str | None:
-    """Return a reason, or None where there is none; UsageError for any other value."""
-    if reason is None or isinstance(reason, str):
-        return reason
-    raise UsageError(f"a reason is a str, not {reason!r:.100}")
 
 
 class MessageOwner(Protocol):
