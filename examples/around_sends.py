@@ -10,7 +10,7 @@ import sqlite3
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 
@@ -43,7 +43,7 @@ def numbers(outgoing: Outgoing) -> list[str]:
 
 
 @contextmanager
-def logged(outgoing: Outgoing) -> Iterator[None]:
+def logged(outgoing: Outgoing) -> Generator[None]:
     try:
         yield
     except Exception as error:
@@ -53,7 +53,7 @@ def logged(outgoing: Outgoing) -> Iterator[None]:
 
 
 @contextmanager
-def measured(outgoing: Outgoing) -> Iterator[None]:
+def measured(outgoing: Outgoing) -> Generator[None]:
     began_s, outcome = time.perf_counter(), "failed"
     try:
         yield
@@ -64,7 +64,7 @@ def measured(outgoing: Outgoing) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def in_session(outgoing: Outgoing) -> AsyncIterator[None]:
+async def in_session(outgoing: Outgoing) -> AsyncGenerator[None]:
     """Keep the rows of an order that was sent, and of no other."""
     database.execute("SAVEPOINT sending")  # one send at a time: sends beside it need their own
     rows = [(number,) for number in numbers(outgoing)]

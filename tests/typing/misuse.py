@@ -128,10 +128,10 @@ async def values(
 ) -> None:
     await orders.send("t", Order())
     await orders.send("t", b"x")  # type: ignore[call-overload]
-    await orders.send(Message("t", b"x"))  # type: ignore[call-overload]
-    await orders.send_batch([Message("t", b"x")])  # type: ignore[list-item]
+    await orders.send(Message("t", b"x"))  # type: ignore[arg-type]
+    await orders.send_batch([Message("t", b"x")])  # type: ignore[arg-type]
     await plain.send("t", Order())  # type: ignore[call-overload]
-    await plain.send(Message("t", "text"))  # type: ignore[call-overload]
+    await plain.send(Message("t", "text"))  # type: ignore[arg-type]
     await plain.send_batch([Message("t", "text")])  # type: ignore[arg-type]
     await typed.run(handle_order)
     await typed.run(handle_bytes)  # type: ignore[arg-type]
@@ -144,7 +144,7 @@ async def values(
 def values_without_async(orders: blocking.Producer[Order]) -> None:
     orders.send("t", b"x")  # type: ignore[call-overload]
     orders.request("t", b"x")  # type: ignore[call-overload]
-    orders.send_batch([Message("t", b"x")])  # type: ignore[list-item]
+    orders.send_batch([Message("t", b"x")])  # type: ignore[arg-type]
 
 
 # Transactions.

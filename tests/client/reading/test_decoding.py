@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from tests.client.conftest import FakeCluster, config_of, fake_cluster, filled, until
 
@@ -14,10 +15,12 @@ from roquet.client.push import PushConsumer
 from roquet.client.reading.message import ReceivedMessage
 from roquet.model.errors import BodyError, UsageError
 from roquet.model.subscription import MessageModel
-from roquet.wire.calls.send import Send
+from roquet.net.router import Peer
+from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.records.compression import Compression, compress, with_compression
 
 RETRY = "%RETRY%g"
+DEAD = "%DLQ%g"
 
 
 def number(body: bytes) -> int:
@@ -35,6 +38,13 @@ async def decoding(
 ) -> AsyncIterator[tuple[FakeCluster, PushConsumer[Any]]]:
     """A cluster with one queue and a consumer that decodes."""
     async with fake_cluster(t={"a": 1}, **{RETRY: {"a": 1}}) as cluster:
+
+        async def send(call: Send, peer: Peer) -> SendReply:
+            is_last = call.reconsume_times > (call.max_reconsume_times or 0)
+            assert (call.topic, is_last) == (RETRY, True)
+            return await cluster.a.send(msgspec.structs.replace(call, topic=DEAD), peer)
+
+        cluster.a.handlers[Send] = send
         config = config_of(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
         consumer = PushConsumer(cluster.address, group="g", topic="t", config=config, decode=decode)
         async with consumer:
@@ -44,9 +54,7 @@ async def decoding(
 def letters(cluster: FakeCluster) -> list[Send]:
     """Messages that were sent to the retry topic with no try left."""
     assert cluster.a.sent_back == []
-    sends = [call for call in cluster.a.sends if call.topic == RETRY]
-    assert all(call.reconsume_times > (call.max_reconsume_times or 0) for call in sends)
-    return sends
+    return cluster.a.sends
 
 
 def reasons(cluster: FakeCluster) -> list[str]:
@@ -221,7 +229,7 @@ async def test_the_end_of_the_program_is_no_reason() -> None:
 
 
 async def test_a_value_may_be_none_and_is_made_once() -> None:
-    calls = []
+    calls: list[bytes] = []
 
     async with decoding(calls.append) as (cluster, consumer):
         filled(cluster, 1)
@@ -303,7 +311,7 @@ async def test_a_letter_that_nobody_takes_is_decoded_and_given_up_again() -> Non
         assert message is not None
         assert message.value == 2
         assert await consumer.next(timeout_ms=60_000) is None
-        assert cluster.a.bodies(RETRY, 0) == [b"bad"]
+        assert cluster.a.bodies(DEAD, 0) == [b"bad"]
         assert consumer.undecodable == 2
 
 
