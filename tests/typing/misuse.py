@@ -143,8 +143,6 @@ async def values(
 
 def values_without_async(orders: blocking.Producer[Order]) -> None:
     orders.send("t", b"x")  # type: ignore[call-overload]
-    orders.request("t", b"x")  # type: ignore[call-overload]
-    orders.send_batch([Message("t", b"x")])  # type: ignore[arg-type]
 
 
 # Transactions.
