@@ -109,6 +109,8 @@ CLIENT_HEAD = """
 
 All of it is typed, and pyright (Pylance) and mypy check it in their strict modes: misspelt settings
 and fields, a handler of another consumer's message, a missing `await`.
+`V` and `V_co` stand for the type of values: bytes, unless `encode` or `decode` makes
+another one ([Send and receive values](../howto/typed-bodies.md)).
 
 Of the packages that `pip install roquet` brings (69 MB: zstandard 24, uvloop 14, pygments 10,
 pydantic 10, lz4 6, rich 3) the client needs msgspec (1 MB) alone. It takes uvloop when it is there,

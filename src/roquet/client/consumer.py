@@ -25,8 +25,8 @@ from roquet.client.reading.decoding import (
     BodyDecoder,
     Decode,
     DecodedInbox,
-    before_batch_handler,
-    before_handler,
+    decode_for_batch_handler,
+    decode_for_handler,
 )
 from roquet.client.reading.graceful_stop import GracefulStop
 from roquet.client.reading.handler_contexts import in_contexts
@@ -384,7 +384,7 @@ class Consumer(Generic[M]):
     async def _run_each(self, handler: MessageHandler[M]) -> None:
         self._begin_reading()
         if self._decoder is not None:
-            handler = before_handler(handler)
+            handler = decode_for_handler(handler)
         traced = handler if self._tracer is None else self._tracer.wrap(handler)
         if self._session.spans is not None:
             traced = in_spans(traced, self._session.spans)
@@ -414,7 +414,7 @@ class Consumer(Generic[M]):
             raise UsageError("an ordered consumer hands out one message at a time: use `run`")
         batches, single = BatchInbox(self._inbox, size, wait_ms), handler_of_one(handler)
         if self._decoder is not None:
-            handler, single = before_batch_handler(handler), before_handler(single)
+            handler, single = decode_for_batch_handler(handler), decode_for_handler(single)
         await self._run(create_pool(handler, batches, self._config), single)
 
     async def _run(self, pool: HandlerPool[Any], handler: MessageHandler[M]) -> None:

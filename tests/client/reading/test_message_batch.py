@@ -17,7 +17,7 @@ from roquet.client.reading.message_batch import (
     BatchHandler,
     BatchInbox,
     MessageBatch,
-    adapted,
+    adapt_handler,
     handler_of_batch,
     handler_of_one,
 )
@@ -226,5 +226,5 @@ async def test_what_the_handler_did_not_get_is_put_back_with_the_others() -> Non
 
 def test_a_handler_is_not_called_with_nothing() -> None:
     calls: list[object] = []
-    handler = adapted(calls.append, lambda taken: taken or None)
+    handler = adapt_handler(calls.append, lambda taken: taken or None)
     assert (handler(0), handler(7), calls) == (None, None, [7])

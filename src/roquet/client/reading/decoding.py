@@ -14,7 +14,7 @@ from roquet.client.reading.handler_pool import MessageHandler
 from roquet.client.reading.handler_result import fail_message
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import InboundMessage, M
-from roquet.client.reading.message_batch import MessageBatch, adapted
+from roquet.client.reading.message_batch import MessageBatch, adapt_handler
 from roquet.log_records import logger
 from roquet.model.errors import BodyError
 from roquet.rules.consumption.dead_letter_reason import error_reason, is_of_the_message
@@ -49,16 +49,16 @@ class BodyDecoder:
             raise BodyError(text) from error
 
 
-def before_handler(handler: MessageHandler[M]) -> MessageHandler[M]:
+def decode_for_handler(handler: MessageHandler[M]) -> MessageHandler[M]:
     """Wrap a handler, so that only messages with a value reach it; for others it raises."""
-    return adapted(handler, _with_value)
+    return adapt_handler(handler, _with_value)
 
 
-def before_batch_handler(
+def decode_for_batch_handler(
     handler: MessageHandler[MessageBatch[M]],
 ) -> MessageHandler[MessageBatch[M]]:
     """Wrap a handler of batches, so that only messages with a value reach it."""
-    return adapted(handler, _without_failed)
+    return adapt_handler(handler, _without_failed)
 
 
 def _with_value(message: M) -> M:

@@ -100,7 +100,7 @@ class InboundMessage(Generic[V_co]):
 
     @cached_property
     def value(self) -> V_co:
-        """What `decode` makes of the body; without `decode` the body.
+        """The value that `decode` makes of the body; without `decode` the body.
 
         Raises BodyError for a body that `decode` cannot read. It comes from consumers without dead
         letters alone: others have moved such a message there.

@@ -116,15 +116,17 @@ class BatchInbox(Inbox[MessageBatch[M]]):
 
 def handler_of_batch(handler: BatchHandler[M]) -> MessageHandler[MessageBatch[M]]:
     """Make a pool's handler of a user's function, which gets the messages as a list."""
-    return adapted(handler, lambda batch: batch.messages)
+    return adapt_handler(handler, lambda batch: batch.messages)
 
 
 def handler_of_one(handler: MessageHandler[MessageBatch[M]]) -> MessageHandler[M]:
     """Make a handler of one message, which becomes a batch of its own."""
-    return adapted(handler, lambda message: MessageBatch([message]))
+    return adapt_handler(handler, lambda message: MessageBatch([message]))
 
 
-def adapted(handler: Callable[[Any], Any], adapt: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def adapt_handler(
+    handler: Callable[[Any], Any], adapt: Callable[[Any], Any]
+) -> Callable[[Any], Any]:
     """Wrap a handler, so that it gets what `adapt` makes; it is not called with None."""
     if is_coroutine_function(handler):
 
