@@ -319,7 +319,7 @@ async def coroutine(body: bytes) -> int:
     return int(body)
 
 
-@pytest.mark.parametrize("decode", [coroutine, 3, "int"], ids=repr)
+@pytest.mark.parametrize("decode", [coroutine, 3, "int"], ids=["async", "number", "text"])
 def test_only_a_plain_function_decodes(decode: Any) -> None:
     with pytest.raises(UsageError, match=r"decode is a (plain )?function"):
         PushConsumer("127.0.0.1:9876", group="g", decode=decode)

@@ -36,7 +36,7 @@ def test_the_error_of_a_user_says_where_it_comes_from() -> None:
     assert raised.value.__notes__ == ["`encode` failed on a str for topic t: nothing was sent"]
 
 
-@pytest.mark.parametrize("body", ["text", None, bytearray(b"x"), memoryview(b"x")], ids=repr)
+@pytest.mark.parametrize("body", ["text", None, bytearray(b"x"), memoryview(b"x")], ids=type)
 def test_what_is_no_bytes_is_refused(body: Any) -> None:
     with pytest.raises(UsageError, match="`encode` returns bytes: of a Order it made a"):
         encode_message(Message("t", Order(7)), lambda _: body)
