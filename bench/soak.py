@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.lib.measures import percentile
 from bench.lib.plot import Plot, standalone
@@ -190,7 +190,7 @@ async def consumers(namesrv: str, counts: Counts) -> AsyncIterator[None]:
             counts.received += 1
             await popped.ack()
 
-    def push(group: str, config: ConsumerConfig = first, **what: str) -> PushConsumer:
+    def push(group: str, config: ConsumerConfig = first, **what: Any) -> PushConsumer:
         return PushConsumer(namesrv, group=group, **what, config=config)
 
     async with contextlib.AsyncExitStack() as stack:

@@ -157,6 +157,18 @@ async def test_a_resent_message_equals_the_original_and_names_its_origin(
     }  # fmt: skip
 
 
+def test_a_resent_message_has_no_reason_any_more() -> None:
+    fields = {"DLQ_ORIGIN_TOPIC": "orders", "DLQ_REASON": "KeyError: 'id'", "a": "b"}
+    message = StoredMessage(
+        topic="%DLQ%billing", body=b"x", queue_id=0, queue_offset=0, position=0, size=0,
+        properties={**fields, "UNIQ_KEY": "7F"},
+    )  # fmt: skip
+    queue = MessageQueue("%DLQ%billing", "broker-a", 0)
+    letter = DeadLetter(group="billing", queue=queue, message=message)
+    assert letter.reason == "KeyError: 'id'"
+    assert letter.to_message().properties == {"a": "b", "RESENT_FROM": "7F"}
+
+
 async def test_a_resent_message_keeps_its_priority(running: Cluster, reader: PullConsumer) -> None:
     await bury(running, 1, priority=2)
     letters = await dead_letters.newest(reader, "billing", 1)

@@ -9,8 +9,10 @@ from roquet.client.arguments import (
     INT64_MAX,
     check_function,
     check_number,
+    check_plain_function,
     check_queue,
     check_queues,
+    check_reason,
     check_time,
     check_timeout,
 )
@@ -97,3 +99,20 @@ def test_a_time_is_ms_or_a_datetime(time: object) -> None:
 def test_a_time_without_a_zone_is_refused(time: object, text: str) -> None:
     with pytest.raises(UsageError, match=text):
         check_time(time, "stored")
+
+
+def test_a_plain_function_is_no_coroutine_function() -> None:
+    async def later(body: bytes) -> bytes:
+        return body
+
+    assert check_plain_function(bytes.decode, "decode", "the body") is bytes.decode
+    with pytest.raises(UsageError, match="decode is a plain function, no `async def`"):
+        check_plain_function(later, "decode", "the body")
+    with pytest.raises(UsageError, match="decode is called with one argument, the body"):
+        check_plain_function(lambda: None, "decode", "the body")
+
+
+def test_a_reason_is_a_text_or_none() -> None:
+    assert (check_reason("late"), check_reason(None)) == ("late", None)
+    with pytest.raises(UsageError, match="a reason is a str, not 3"):
+        check_reason(3)

@@ -205,6 +205,37 @@ def test_what_is_around_a_handler_gets_its_blocking_message(address: str) -> Non
     assert seen == [ReceivedMessage]
 
 
+def test_values_are_sent_and_received(address: str) -> None:
+    seen: list[object] = []
+
+    @contextmanager
+    def noted(sent: Message[int] | list[Message[int]]) -> Iterator[None]:
+        seen.append(len(sent) if isinstance(sent, list) else sent.body)
+        yield
+
+    config = ProducerConfig(around=[noted])
+    with Producer[int](address, config=config, encode=lambda n: b"%d" % n) as producer:
+        producer.send("BlockingValues", 1)
+        producer.send_many(Message("BlockingValues", number) for number in (2,))
+        producer.send_oneway("BlockingValues", 3)
+    assert seen == [1, 1, 3]
+    with Producer(address) as plain:
+        plain.send("BlockingValues", b"no number")
+    with PushConsumer(
+        address, group="values", topic="BlockingValues", config=FIRST, decode=int
+    ) as consumer:
+        numbers = set()
+
+        def handler(message: ReceivedMessage[int]) -> None:
+            numbers.add(message.value)
+            if len(numbers) == 3:
+                consumer.stop()
+
+        consumer.run(handler)
+        assert numbers == {1, 2, 3}
+        assert consumer.undecodable <= 1
+
+
 def test_a_consumer_is_iterated_itself(address: str) -> None:
     with Producer(address) as producer:
         producer.send("BlockingIterated", b"x")
@@ -242,11 +273,14 @@ def test_delayed_and_failed_messages_come_again_or_become_dead_letters(address: 
         again = consumer.next(20_000)
         assert again is not None
         assert (again.tries, again.body, again.topic) == (1, b"x", "BlockingAgain")
-        again.dead_letter()
+        with pytest.raises(UsageError, match="a reason is a str, not 3"):
+            again.dead_letter(3)  # type: ignore[arg-type]
+        again.dead_letter("no such article")
         assert consumer.next(500) is None
     with PullConsumer(address, group="look") as look:
         (queue,) = look.queues("%DLQ%again")
-        assert [m.body for m in look.pull(queue, 0).messages] == [b"x"]
+        (letter,) = look.pull(queue, 0).messages
+        assert (letter.body, letter.properties["DLQ_REASON"]) == (b"x", "no such article")
     with PushConsumer(address, group="fail", topic="BlockingAgain", config=FIRST) as consumer:
         message = consumer.next(10_000)
         assert message is not None

@@ -12,7 +12,7 @@ import pytest
 
 from harness import genuine
 from harness.java_client import until
-from roquet.admin import group_fork, groups, messages, offset_reset, topics
+from roquet.admin import dead_letters, group_fork, groups, messages, offset_reset, topics
 from roquet.admin.client import AdminClient
 from roquet.admin.topics import TopicSettings
 from roquet.client import (
@@ -257,3 +257,25 @@ async def test_a_copy_of_a_group_reads_from_a_past_moment_on(namesrv: str) -> No
     ) as consumer:
         found = await consumer.fetch(3, timeout_ms=8_000)
     assert sorted(message.body for message in found) == [b"after", b"later"]
+
+
+@pytest.mark.parametrize("kind", [PushConsumer, PopConsumer])
+async def test_what_cannot_be_decoded_is_a_dead_letter_with_the_reason(
+    namesrv: str, kind: type[PushConsumer[int] | PopConsumer[int]]
+) -> None:
+    topic = f"Decoded{kind.__name__}"
+    group = "of_" + topic
+    async with Producer(namesrv, group="maker", encode=str.encode) as producer:
+        for body in ("bad", "17"):
+            assert (await producer.send(topic, body)).ok
+    async with kind(namesrv, group=group, topic=topic, config=FROM_FIRST, decode=int) as consumer:
+        message = await consumer.next(30_000)
+        assert message is not None
+        assert (message.value, message.body_type) == (17, "str")
+        await message.ack()
+        assert await consumer.next(10_000) is None
+    async with dead_letters.open_reader(namesrv) as reader:
+        (letter,) = await dead_letters.newest(reader, group, 10)
+    assert letter.reason == "ValueError: invalid literal for int() with base 10: b'bad'"
+    assert (letter.message.body, letter.origin_topic) == (b"bad", topic)
+    letter.to_message()

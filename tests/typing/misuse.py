@@ -57,7 +57,6 @@ ConsumerConfig().concurrency = 5  # type: ignore[misc]
 # Messages.
 
 Message("t")  # type: ignore[call-arg]
-Message("t", "text")  # type: ignore[arg-type]
 Message("t", b"x", tags="a")  # type: ignore[call-arg]
 Message("t", b"x", keys=17)  # type: ignore[arg-type]
 Message("t", b"x", keys=[17])  # type: ignore[list-item]
@@ -89,6 +88,61 @@ def sending_without_async(producer: blocking.Producer) -> None:
     producer.request("t")  # type: ignore[call-overload]
     producer.flush("now")  # type: ignore[arg-type]
     assert producer.send("t", b"x").offset  # type: ignore[attr-defined]
+
+
+# Values.
+
+
+class Order:
+    number = 0
+
+
+def encode(order: Order) -> bytes:
+    return b"%d" % order.number
+
+
+def decode(body: bytes) -> Order:
+    del body
+    return Order()
+
+
+async def decode_later(body: bytes) -> Order:
+    return decode(body)
+
+
+Producer("127.0.0.1:9876", encode=decode)  # type: ignore[arg-type]
+Producer("127.0.0.1:9876", encode=lambda order: "text")  # type: ignore[arg-type, return-value]
+PushConsumer("127.0.0.1:9876", group="g", decode=encode)  # type: ignore[arg-type]
+
+
+async def handle_order(message: ReceivedMessage[Order]) -> None:
+    del message
+
+
+async def handle_bytes(message: ReceivedMessage) -> None:
+    del message
+
+
+async def values(
+    orders: Producer[Order], plain: Producer, typed: PushConsumer[Order], untyped: PushConsumer
+) -> None:
+    await orders.send("t", Order())
+    await orders.send("t", b"x")  # type: ignore[call-overload]
+    await orders.send(Message("t", b"x"))  # type: ignore[arg-type]
+    await orders.send_batch([Message("t", b"x")])  # type: ignore[arg-type]
+    await plain.send("t", Order())  # type: ignore[call-overload]
+    await plain.send(Message("t", "text"))  # type: ignore[arg-type]
+    await plain.send_batch([Message("t", "text")])  # type: ignore[arg-type]
+    await typed.run(handle_order)
+    await typed.run(handle_bytes)  # type: ignore[arg-type]
+    await untyped.run(handle_order)  # type: ignore[arg-type]
+    async for message in typed:
+        assert message.value.amount  # type: ignore[attr-defined]
+        await message.dead_letter(17)  # type: ignore[arg-type]
+
+
+def values_without_async(orders: blocking.Producer[Order]) -> None:
+    orders.send("t", b"x")  # type: ignore[call-overload]
 
 
 # Transactions.

@@ -114,6 +114,7 @@ ADVICE = {
     "MessageIllegal": ("yes", "Mend the message: smaller, another tag or key, another property."),
     "CodecMissing": ("", "Install what it says; a consumer's message comes again until then."),
     "RecordError": ("", "Report it: a broker or a file gave bytes that are no message."),
+    "BodyError": ("", "Look at `decode`, and at who sends this: `message.body` has the bytes."),
     "RemoteProtocolError": ("", "Look at the address: something else than a broker answers there."),
     "FieldError": ("", "Look at the versions of both sides: a reply lacks a field."),
     "StoreError": ("", "Of brokers only: do what the text says to the directory that it names."),
@@ -137,6 +138,8 @@ CLIENT_HEAD = """
 
 All of it is typed, and pyright (Pylance) and mypy check it in their strict modes: misspelt settings
 and fields, a handler of another consumer's message, a missing `await`.
+`V` and `V_co` stand for the type of values: bytes, unless `encode` or `decode` makes
+another one ([Send and receive values](../howto/typed-bodies.md)).
 
 `pip install roquet` brings msgspec and nothing else. The client takes uvloop when it is there, and
 lz4 and zstandard (`roquet[compression]`) for bodies that need them; zlib needs nothing.

@@ -61,6 +61,11 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         return None if not topic or names.is_retry(topic) or names.is_dlq(topic) else topic
 
     @property
+    def reason(self) -> str | None:
+        """Why its consumer gave it up at once; None for one that ran out of tries."""
+        return self.message.properties.get(properties.DEAD_LETTER_REASON)
+
+    @property
     def fault(self) -> str | None:
         """Why the letter cannot be sent again; None when it can."""
         try:
@@ -79,7 +84,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         values = self.message.properties
         if (topic := self.origin_topic) is None:
             raise UsageError(f"dead letter {self.message_id} does not say what topic it came from")
-        users = {name: text for name, text in values.items() if name not in properties.RESERVED}
+        not_sent = properties.RESERVED | {properties.DEAD_LETTER_REASON}
+        users = {name: text for name, text in values.items() if name not in not_sent}
         order_key = values.get(properties.SHARDING_KEY)
         priority = parse_priority(values.get(properties.PRIORITY, ""))
         return Message(

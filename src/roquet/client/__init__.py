@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     )
     from roquet.client.transaction_check import TransactionCheck, TransactionState
     from roquet.model.errors import (
+        BodyError,
         CallError,
         CallRefused,
         CallTimeout,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchHandler",
+    "BodyError",
     "CallError",
     "CallRefused",
     "CallTimeout",
@@ -149,9 +151,9 @@ _NAMES_BY_MODULE: Final = {
     "client.sending.send_many": "SendMany",
     "client.transaction": "LocalTransaction Transaction TransactionProducer TransactionReceipt",
     "client.transaction_check": "TransactionCheck TransactionState",
-    "model.errors": "CallError CallRefused CallTimeout CodecMissing ConfigError ConnectFailed"
-    " ConnectionLost FieldError MessageIllegal NotFound RecordError RemoteProtocolError RoquetError"
-    " UsageError",
+    "model.errors": "BodyError CallError CallRefused CallTimeout CodecMissing ConfigError"
+    " ConnectFailed ConnectionLost FieldError MessageIllegal NotFound RecordError"
+    " RemoteProtocolError RoquetError UsageError",
     "model.message": "Message StoredMessage",
     "model.queue": "MessageQueue",
     "model.results": "PullResult PullStatus SendReceipt SendStatus",

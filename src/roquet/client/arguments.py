@@ -42,6 +42,13 @@ def check_timeout(timeout_ms: object, name: str = "timeout_ms", least: int = 0) 
         check_number(timeout_ms, name, least, TIMEOUT_MS_MAX)
 
 
+def check_reason(reason: object) -> str | None:
+    """Return a reason, or None where there is none; UsageError for any other value."""
+    if reason is None or isinstance(reason, str):
+        return reason
+    raise UsageError(f"a reason is a str, not {reason!r:.100}")
+
+
 def check_time(time: object, name: str) -> int:
     """Return a time in ms since 1970, given so or as a datetime with a time zone; or UsageError."""
     if not isinstance(time, datetime):
@@ -82,6 +89,13 @@ def check_queues(queues: object) -> list[MessageQueue]:
     if isinstance(queues, MessageQueue) or not isinstance(queues, Iterable):
         raise UsageError(f"queues: several MessageQueue, as [queue], not {queues!r:.100}")
     return [check_queue(queue) for queue in queues]
+
+
+def check_plain_function(function: F, name: str, argument: str) -> F:
+    """Return a function that is no `async def`; UsageError for any other value."""
+    if inspect.iscoroutinefunction(check_function(function, name, argument)):
+        raise UsageError(f"{name} is a plain function, no `async def`: it may not wait")
+    return function
 
 
 def check_function(function: F, name: str, argument: str) -> F:

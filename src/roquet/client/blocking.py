@@ -31,7 +31,12 @@ from roquet.client import pop, push
 from roquet.client import producer as sending
 from roquet.client import pull as pulling
 from roquet.client import transaction as transacting
-from roquet.client.arguments import SubscribedTopics, check_function, check_timeout
+from roquet.client.arguments import (
+    SubscribedTopics,
+    check_function,
+    check_reason,
+    check_timeout,
+)
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig, Selector
 from roquet.client.connection.loop_thread import LoopThread
 from roquet.client.connection.stop_signals import PROCESS, StopSignals, is_main_thread
@@ -55,6 +60,7 @@ from roquet.client.sending.prepare import MessageFields, build_message
 from roquet.client.sending.send_many import IN_FLIGHT
 from roquet.client.transaction_check import TransactionCheck
 from roquet.model.errors import (
+    BodyError,
     CallError,
     CallRefused,
     CallTimeout,
@@ -69,7 +75,7 @@ from roquet.model.errors import (
     RoquetError,
     UsageError,
 )
-from roquet.model.message import Message
+from roquet.model.message import Message, V, V_co
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
 from roquet.model.subscription import ALL
@@ -77,6 +83,7 @@ from roquet.rules.replication.read_from import ReadFrom
 
 __all__ = [
     "BatchHandler",
+    "BodyError",
     "CallError",
     "CallRefused",
     "CallTimeout",
@@ -107,16 +114,16 @@ __all__ = [
 
 T = TypeVar("T")
 P = ParamSpec("P")
-A = TypeVar("A", bound=sending.Producer | Consumer[Any])
+A = TypeVar("A", bound=sending.Producer[Any] | Consumer[Any])
 C = TypeVar("C", bound=Consumer[Any])
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class ReceivedMessage(InboundMessage):
+class ReceivedMessage(InboundMessage[V_co]):
     """A message settled by its methods; `with message:` settles it by the block's outcome."""
 
-    def __init__(self, message: InboundMessage, thread: LoopThread) -> None:
+    def __init__(self, message: InboundMessage[V_co], thread: LoopThread) -> None:
         self.__dict__.update(message.__dict__)
         self._message = message
         self._thread = thread
@@ -131,17 +138,17 @@ class ReceivedMessage(InboundMessage):
         check_timeout(delay_ms, "delay_ms")
         self._settle(retry_later, delay_ms)
 
-    def dead_letter(self) -> None:
-        """Move the message to the group's dead letters, topic `%DLQ%` and the group's name."""
-        self._settle(give_up)
+    def dead_letter(self, reason: str | None = None) -> None:
+        """Move the message to the group's dead letters, with the reason as a property there."""
+        self._settle(give_up, check_reason(reason))
 
-    def _settle(self, function: Callable[..., None], *arguments: int | None) -> None:
+    def _settle(self, function: Callable[..., None], *arguments: int | str | None) -> None:
         self._is_settled = True
         self._loop.call_soon_threadsafe(function, self._message, *arguments)
 
     def reply(self, body: bytes, *, properties: Mapping[str, str] = _NONE) -> bool:
         """Answer a request; return False when its producer has gone or waits no more."""
-        message = cast("AsyncReceivedMessage", self._message)
+        message = cast("AsyncReceivedMessage[V_co]", self._message)
         return self._thread.wait(message.reply(body, properties=properties))
 
     def __enter__(self) -> Self:
@@ -154,10 +161,10 @@ class ReceivedMessage(InboundMessage):
             self.nack()
 
 
-M = TypeVar("M", bound=ReceivedMessage)
-AsyncM = TypeVar("AsyncM", bound=AsyncReceivedMessage)
-S = TypeVar("S", bound=push.PushConsumer | pop.PopConsumer)
-R = TypeVar("R", bound=push.PushConsumer | pulling.PullConsumer)
+M = TypeVar("M", bound=ReceivedMessage[Any])
+AsyncM = TypeVar("AsyncM", bound=AsyncReceivedMessage[Any])
+S = TypeVar("S", bound=push.PushConsumer[Any] | pop.PopConsumer[Any])
+R = TypeVar("R", bound=push.PushConsumer[Any] | pulling.PullConsumer[Any])
 
 MessageHandler: TypeAlias = Callable[[M], object]
 """A user's function of a message: a return acknowledges the message, an exception fails it."""
@@ -227,7 +234,7 @@ class _Client(Generic[A]):
         self.close()
 
 
-class Producer(_Client[sending.Producer]):
+class Producer(_Client[sending.Producer[V]], Generic[V]):
     """Sends messages; see `roquet.client.Producer`.
 
     Each sending thread has its own round-robin position among the queues.
@@ -239,27 +246,32 @@ class Producer(_Client[sending.Producer]):
         *,
         group: str = sending.DEFAULT_GROUP,
         config: ProducerConfig | None = None,
+        encode: Callable[[V], bytes] | None = None,
     ) -> None:
-        self._use(sending.Producer(namesrv, group=group, config=config))
+        self._use(sending.Producer(namesrv, group=group, config=config, encode=encode))
         self._caller = threading.local()
 
     flush = _waiting(sending.Producer.flush)
     health = _calling(sending.Producer.health)
-    send_oneway = _waiting(sending.Producer.send_oneway)
-    send_batch = _waiting(sending.Producer.send_batch)
+    send_oneway = _waiting(sending.Producer[V].send_oneway)
+    send_batch = _waiting(sending.Producer[V].send_batch)
     recall = _waiting(sending.Producer.recall)
-    request = _waiting(sending.Producer.request)
+    request = _waiting(sending.Producer[V].request)
 
     @overload
     def send(
-        self, message: Message, *, selector: Selector | None = None, timeout_ms: int | None = None
+        self,
+        message: Message[V],
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
     ) -> SendReceipt: ...
     @overload
     def send(
         self,
         topic: str,
         /,
-        body: bytes,
+        body: V,
         *,
         selector: Selector | None = None,
         timeout_ms: int | None = None,
@@ -267,8 +279,8 @@ class Producer(_Client[sending.Producer]):
     ) -> SendReceipt: ...
     def send(
         self,
-        message: Message | str,
-        body: bytes | None = None,
+        message: Message[V] | str,
+        body: V | None = None,
         *,
         selector: Selector | None = None,
         timeout_ms: int | None = None,
@@ -292,7 +304,7 @@ class Producer(_Client[sending.Producer]):
         return turn
 
     def send_many(
-        self, messages: Iterable[Message], *, in_flight: int = IN_FLIGHT
+        self, messages: Iterable[Message[V]], *, in_flight: int = IN_FLIGHT
     ) -> Sequence[SendReceipt]:
         """Send any number of messages in batches; return the receipts in the order of the messages.
 
@@ -305,7 +317,7 @@ class Producer(_Client[sending.Producer]):
         return self._thread.wait(all_of_them())
 
 
-class TransactionProducer(Producer):
+class TransactionProducer(Producer[V]):
     """Sends messages that are delivered only if local work succeeds as well.
 
         with producer.transaction("orders", b"...", keys="4711") as tx:
@@ -314,7 +326,7 @@ class TransactionProducer(Producer):
     See `roquet.client.TransactionProducer`. A check that is a plain `def` is called in a thread.
     """
 
-    _client: transacting.TransactionProducer
+    _client: transacting.TransactionProducer[V]
 
     def __init__(
         self,
@@ -324,26 +336,31 @@ class TransactionProducer(Producer):
         check: TransactionCheck,
         topics: Sequence[str] = (),
         config: ProducerConfig | None = None,
+        encode: Callable[[V], bytes] | None = None,
     ) -> None:
         self._use(
             transacting.TransactionProducer(
-                namesrv, group=group, check=check, topics=topics, config=config
+                namesrv, group=group, check=check, topics=topics, config=config, encode=encode
             )
         )
         self._caller = threading.local()
 
-    send_in_transaction = _waiting(transacting.TransactionProducer.send_in_transaction)
+    send_in_transaction = _waiting(transacting.TransactionProducer[V].send_in_transaction)
 
     @overload
     def transaction(
-        self, message: Message, *, selector: Selector | None = None, timeout_ms: int | None = None
+        self,
+        message: Message[V],
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
     ) -> AbstractContextManager[transacting.Transaction]: ...
     @overload
     def transaction(
         self,
         topic: str,
         /,
-        body: bytes,
+        body: V,
         *,
         selector: Selector | None = None,
         timeout_ms: int | None = None,
@@ -352,8 +369,8 @@ class TransactionProducer(Producer):
     @contextmanager
     def transaction(
         self,
-        message: Message | str,
-        body: bytes | None = None,
+        message: Message[V] | str,
+        body: V | None = None,
         *,
         selector: Selector | None = None,
         timeout_ms: int | None = None,
@@ -371,13 +388,13 @@ class TransactionProducer(Producer):
             raise
         wait(tx.__aexit__(None, None, None))
 
-    _begin = _calling(transacting.TransactionProducer.transaction)
+    _begin = _calling(transacting.TransactionProducer[V].transaction)
 
 
 class _Consumer(_Client[C], Generic[C, M, AsyncM]):
     """Methods of all blocking consumers; see `roquet.client.consumer`."""
 
-    _message_class: type[M]
+    _message_class: type[Any]
 
     def _use(self, client: C) -> None:
         self._client = client
@@ -401,6 +418,11 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
     def subscriptions(self) -> Mapping[str, str]:
         """The expression of each subscribed topic."""
         return self._client.subscriptions
+
+    @property
+    def undecodable(self) -> int:
+        """Number of bodies that `decode` could not read; a message counts at each of its tries."""
+        return self._client.undecodable
 
     def assignment(self) -> Sequence[MessageQueue]:
         """The queues assigned to this member now."""
@@ -456,7 +478,7 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
         """Return up to `count` messages; fewer after the timeout."""
         return self._read(self._client.fetch(count, timeout_ms))
 
-    def _read(self, reading: Coroutine[Any, Any, Sequence[InboundMessage]]) -> Sequence[M]:
+    def _read(self, reading: Coroutine[Any, Any, Sequence[InboundMessage[Any]]]) -> Sequence[M]:
         """Wait for messages; may end the program when a signal is why there are none."""
         self._signals.note_reader()
         messages = self._thread.wait(reading)
@@ -486,7 +508,7 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
         client: Consumer[Any] = self._client
         plain = in_contexts(handler, client._config.around)
 
-        def handle(message: InboundMessage) -> object:
+        def handle(message: InboundMessage[Any]) -> object:
             wrapped = self._message_class(message, self._thread)
             result = plain(wrapped)
             return ALREADY_SETTLED if result is None and wrapped.is_settled else result
@@ -530,7 +552,7 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
         self._signals.raise_if_interrupted()
 
 
-class _Subscriber(_Consumer[S, M, AsyncM]):
+class _Subscriber(_Consumer[S, M, AsyncM], Generic[S, M, AsyncM, V_co]):
     """Subscriptions of push and pop consumers."""
 
     _kind: Callable[..., S]
@@ -544,14 +566,21 @@ class _Subscriber(_Consumer[S, M, AsyncM]):
         tags: str = ALL,
         sql: str | None = None,
         config: ConsumerConfig | None = None,
+        decode: Callable[[bytes], V_co] | None = None,
     ) -> None:
-        self._use(self._kind(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config))
+        self._use(
+            self._kind(
+                namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config, decode=decode
+            )
+        )
 
     subscribe = _calling(push.PushConsumer.subscribe)
     unsubscribe = _calling(push.PushConsumer.unsubscribe)
 
 
-class _Rebalanced(_Consumer[R, ReceivedMessage, AsyncReceivedMessage]):
+class _Rebalanced(
+    _Consumer[R, ReceivedMessage[V_co], AsyncReceivedMessage[V_co]], Generic[R, V_co]
+):
     """Rebalance listeners of push and pull consumers."""
 
     def on_assigned(self, listener: RebalanceListener) -> None:
@@ -568,8 +597,8 @@ class _Rebalanced(_Consumer[R, ReceivedMessage, AsyncReceivedMessage]):
 
 
 class PushConsumer(
-    _Subscriber[push.PushConsumer, ReceivedMessage, AsyncReceivedMessage],
-    _Rebalanced[push.PushConsumer],
+    _Subscriber[push.PushConsumer[V_co], ReceivedMessage[V_co], AsyncReceivedMessage[V_co], V_co],
+    _Rebalanced[push.PushConsumer[V_co], V_co],
 ):
     """A member of a group that shares all queues of its topics."""
 
@@ -579,7 +608,7 @@ class PushConsumer(
     rebalance = _waiting(push.PushConsumer.rebalance)
 
 
-class PullConsumer(_Rebalanced[pulling.PullConsumer]):
+class PullConsumer(_Rebalanced[pulling.PullConsumer[V_co], V_co]):
     """Reads the queues that you name, from offsets that you choose."""
 
     _message_class = ReceivedMessage
@@ -590,8 +619,9 @@ class PullConsumer(_Rebalanced[pulling.PullConsumer]):
         *,
         group: str,
         config: ConsumerConfig | None = None,
+        decode: Callable[[bytes], V_co] | None = None,
     ) -> None:
-        self._use(pulling.PullConsumer(namesrv, group=group, config=config))
+        self._use(pulling.PullConsumer(namesrv, group=group, config=config, decode=decode))
 
     queues = _waiting(pulling.PullConsumer.queues)
     pull = _waiting(pulling.PullConsumer.pull)
@@ -606,15 +636,15 @@ class PullConsumer(_Rebalanced[pulling.PullConsumer]):
 
     def poll(
         self, count: int = POLL_COUNT, timeout_ms: int = FETCH_TIMEOUT_MS
-    ) -> Sequence[ReceivedMessage]:
+    ) -> Sequence[ReceivedMessage[V_co]]:
         """Return up to `count` waiting messages; see `roquet.client.PullConsumer`."""
         return self._read(self._client.poll(count, timeout_ms))
 
 
-class PoppedMessage(ReceivedMessage):
+class PoppedMessage(ReceivedMessage[V_co]):
     """A message taken for a limited time; see `roquet.client.PoppedMessage`."""
 
-    _message: AsyncPoppedMessage
+    _message: AsyncPoppedMessage[V_co]
 
     def extend(self, invisible_ms: int) -> None:
         """Keep the message for this long from now; CallRefused when its time has passed already."""
@@ -631,7 +661,9 @@ class PoppedMessage(ReceivedMessage):
         return self._message.first_popped_ms
 
 
-class PopConsumer(_Subscriber[pop.PopConsumer, PoppedMessage, AsyncPoppedMessage]):
+class PopConsumer(
+    _Subscriber[pop.PopConsumer[V_co], PoppedMessage[V_co], AsyncPoppedMessage[V_co], V_co]
+):
     """A member of a group that takes messages from any queue, as many as it can handle."""
 
     _kind = pop.PopConsumer

@@ -33,8 +33,9 @@ from roquet.rules.replication.read_from import ReadFrom
 from roquet.wire.records.compression import Compression, check_codec
 
 Around: TypeAlias = Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
-"""A function that is called with what a handler is called with. What it returns is entered before
-the handler, and left after it with the handler's exception, if that raises one."""
+"""A function that is called with what a handler is called with, or with what is sent. What it
+returns is entered before the handler or send, and left after it with its exception, if there is
+one."""
 
 Backoff: TypeAlias = Callable[[int, BaseException | None], timedelta | float]
 """Chooses the pause after failed attempts: called with their number, from 1 on, and the last error,
@@ -216,10 +217,15 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
     """From 0 (fast) to the highest level of the compression: 9 of ZLIB, 16 of LZ4, 22 of ZSTD."""
     new_topic_queues: int = 4
     """Queues on each broker of a topic that the first send creates."""
+    around: Sequence[Around] = ()
+    """Functions of a message that return context managers, as `contextlib.contextmanager` makes
+    them: each is entered around every send, the first one outermost. `send_batch`, and each batch
+    of `send_many`, give them their list of messages."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, PRODUCER_MINIMUMS)
+        _check_around(self.around)
         if self.selector is not None and not callable(self.selector):
             raise ConfigError(f"selector: expected a function, not {self.selector!r}")
         _check_backoff(self.backoff)
@@ -325,9 +331,8 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, CONSUMER_MINIMUMS)
+        _check_around(self.around)
         _check_backoff(self.backoff)
-        if not _are_functions(self.around):
-            raise ConfigError(f"around: several functions, as [f], not {self.around!r:.100}")
 
 
 def _check_backoff(backoff: object) -> None:
@@ -335,8 +340,9 @@ def _check_backoff(backoff: object) -> None:
         raise ConfigError(f"backoff: expected a function, not {backoff!r:.100}")
 
 
-def _are_functions(values: object) -> bool:
-    return isinstance(values, Sequence) and all(map(callable, values))
+def _check_around(around: object) -> None:
+    if not isinstance(around, Sequence) or not all(map(callable, around)):
+        raise ConfigError(f"around: several functions, as [f], not {around!r:.100}")
 
 
 def check_consumption(config: ConsumerConfig) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final, Generic, Self
 
 from roquet.client.arguments import (
@@ -25,6 +26,13 @@ from roquet.client.metrics import WAITING, MetricSample
 from roquet.client.operator.broker_requests import BrokerRequests, DirectConsumer
 from roquet.client.operator.consumer_health import HealthSource, consumer_health
 from roquet.client.operator.running_info import ConsumerStatus
+from roquet.client.reading.decoding import (
+    BodyDecoder,
+    Decode,
+    DecodedInbox,
+    decode_for_batch_handler,
+    decode_for_handler,
+)
 from roquet.client.reading.graceful_stop import GracefulStop
 from roquet.client.reading.handler_contexts import in_contexts
 from roquet.client.reading.handler_pool import (
@@ -57,6 +65,7 @@ from roquet.client.tracing import open_tracer
 from roquet.client.tracing.handler_spans import in_spans
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, UsageError
+from roquet.model.message import V_co
 from roquet.model.names import can_users_join, check_group, check_topic, is_retry
 from roquet.model.namespaces import unwrap, wrap
 from roquet.model.queue import MessageQueue
@@ -85,12 +94,18 @@ class Consumer(Generic[M]):
 
     _consume_type: ConsumeType
     _saves_progress: bool
-    _message_kind: type[ReceivedMessage] = ReceivedMessage
+    _has_dead_letters = True
+    """Whether messages that cannot be decoded have a place to go."""
+    _message_kind: type[ReceivedMessage[Any]] = ReceivedMessage
     _own_group: str | None = None
     """The system group that this consumer belongs to; other consumers may not use one."""
 
     def __init__(
-        self, namesrv: str | Sequence[str] | None, group: str, config: ConsumerConfig
+        self,
+        namesrv: str | Sequence[str] | None,
+        group: str,
+        config: ConsumerConfig,
+        decode: Decode | None = None,
     ) -> None:
         group = wrap(config.namespace, group)
         if not can_users_join(check_group(group)) and group != self._own_group:
@@ -98,6 +113,7 @@ class Consumer(Generic[M]):
         check_consumption(config)
         self.group = group
         self._config = config
+        self._decoder = None if decode is None else BodyDecoder(decode)
         self._session = Session(namesrv, config)
         self._session.open_spans(unwrap(config.namespace, group))
         self._is_broadcast = config.message_model is MessageModel.BROADCASTING
@@ -110,7 +126,7 @@ class Consumer(Generic[M]):
         replies = ReplySender(self._session, config, group)
         context = ReaderContext(
             inbox, self._puller, self._failures, self._session.background, replies,
-            spans=self._session.spans, pauses=ChosenPauses(config.backoff),
+            spans=self._session.spans, decoder=self._decoder, pauses=ChosenPauses(config.backoff),
         )  # fmt: skip
         self._assigned_queues = AssignedQueues(context, self._offsets, config)
         self._filters: dict[str, SubscriptionFilter] = {}
@@ -128,7 +144,7 @@ class Consumer(Generic[M]):
             commits=self._saves_progress,
         )  # fmt: skip
         self._rebalancer.on_members_changed = self._patterns.wakeup.set
-        self._direct_consumer = DirectConsumer(config, replies, self._message_kind)
+        self._direct_consumer = DirectConsumer(config, replies, self._message_kind, self._decoder)
         self._consumer_status = ConsumerStatus(
             self._session, self._assigned_queues, context.rates, self._data
         )
@@ -145,6 +161,14 @@ class Consumer(Generic[M]):
 
         folder = offsets_folder(self._config, os.environ)
         return LocalOffsets(self._session, self._config, self.group, folder, commits_starts=commits)
+
+    @cached_property
+    def _reads(self) -> Inbox[M]:
+        """The inbox for reads without a handler, which get decoded messages."""
+        if self._decoder is None:
+            return self._inbox
+        has_dead_letters = self._has_dead_letters and not self._is_broadcast
+        return DecodedInbox(self._inbox, self._decoder, has_dead_letters=has_dead_letters)
 
     def _find_failures(self) -> FailurePolicy:
         return RetryLocally(RetrySender(self._session, self._config, self.group))
@@ -167,6 +191,11 @@ class Consumer(Generic[M]):
             for topic, message_filter in list(self._filters.items())  # used by other threads, too
             if not is_retry(topic)
         }
+
+    @property
+    def undecodable(self) -> int:
+        """Number of bodies that `decode` could not read; a message counts at each of its tries."""
+        return 0 if self._decoder is None else self._decoder.undecodable
 
     def _check_if_open(self) -> None:
         """Raise UsageError when an open consumer is used outside of its process or event loop."""
@@ -393,7 +422,7 @@ class Consumer(Generic[M]):
         self._begin_reading()
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                return await self._inbox.take()
+                return await self._reads.take()
         except TimeoutError:
             return None
 
@@ -408,7 +437,7 @@ class Consumer(Generic[M]):
         try:
             while len(messages) < count:
                 left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
-                message = self._inbox.pop() or await self._next(left_ms)
+                message = self._reads.pop() or await self._next(left_ms)
                 if message is None:
                     break
                 messages.append(message)
@@ -426,7 +455,7 @@ class Consumer(Generic[M]):
     async def messages(self) -> AsyncIterator[M]:
         """Iterate over messages until `stop`, `close`, SIGTERM or Ctrl-C."""
         self._begin_reading()
-        while (message := self._inbox.pop() or await self._inbox.take()) is not None:
+        while (message := self._reads.pop() or await self._reads.take()) is not None:
             yield message
         self._graceful_stop.signals.raise_if_interrupted()
 
@@ -443,6 +472,8 @@ class Consumer(Generic[M]):
 
     async def _run_each(self, handler: MessageHandler[M]) -> None:
         self._begin_reading()
+        if self._decoder is not None:
+            handler = decode_for_handler(handler)
         traced = handler if self._tracer is None else self._tracer.wrap(handler)
         if self._session.spans is not None:
             traced = in_spans(traced, self._session.spans)
@@ -479,8 +510,10 @@ class Consumer(Generic[M]):
         check_number(wait_ms, "wait_ms", 0, TIMEOUT_MS_MAX)
         if self._config.ordered:
             raise UsageError("an ordered consumer hands out one message at a time: use `run`")
-        batches = BatchInbox(self._inbox, size, wait_ms)
-        await self._run(self._create_pool(handler, batches), handler_of_one(handler))
+        batches, single = BatchInbox(self._inbox, size, wait_ms), handler_of_one(handler)
+        if self._decoder is not None:
+            handler, single = decode_for_batch_handler(handler), decode_for_handler(single)
+        await self._run(self._create_pool(handler, batches), single)
 
     async def _run(self, pool: HandlerPool[Any], handler: MessageHandler[M]) -> None:
         """Let a pool work to its end; `handler` is for messages that operators send directly."""
@@ -564,7 +597,7 @@ class Consumer(Generic[M]):
         return HeartbeatData(client_id=self.client_id, consumer_data_set=[data])
 
 
-class RebalancedConsumer(Consumer[ReceivedMessage]):
+class RebalancedConsumer(Consumer[ReceivedMessage[V_co]], Generic[V_co]):
     """A consumer whose queues are allocated by its group's rebalance."""
 
     _is_sharing = True

@@ -1,8 +1,8 @@
 """PopConsumer: members share single messages, and no member owns a queue."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Generic
 
 from roquet.client.arguments import SubscribedTopics, list_of_topics
 from roquet.client.config import ConsumeFrom, ConsumerConfig, config_or_default
@@ -16,6 +16,7 @@ from roquet.client.popping.pop_loop import ANY_QUEUE, PopLoop
 from roquet.client.popping.prefetch_buffer import PrefetchBuffer
 from roquet.client.reading.pull_request import SubscriptionFilter, check_filters, subscribed_ms
 from roquet.model.errors import ConfigError, RoquetError, UsageError
+from roquet.model.message import V_co
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ALL, ConsumeType, MessageModel
 from roquet.rules.consumption.pop import COUNT_MAX
@@ -28,7 +29,7 @@ SEARCH_MS: Final = 1_000
 _DEFAULTS: Final = ConsumerConfig()
 
 
-class PopConsumer(Consumer[PoppedMessage]):
+class PopConsumer(Consumer[PoppedMessage[V_co]], Generic[V_co]):
     """A member of a group that takes messages from any queue, as many as it can handle.
 
         async with PopConsumer("127.0.0.1:9876", group="billing", topic="orders") as consumer:
@@ -38,7 +39,8 @@ class PopConsumer(Consumer[PoppedMessage]):
 
     A slow member delays no other: what it does not take, others take. A message that is not
     acknowledged within `invisible_ms` comes again, to any member; `extend` adds time. Delivery is
-    at least once, in no order; after its last retry a message is a dead letter.
+    at least once, in no order; after its last retry a message is a dead letter. `decode` is as in
+    PushConsumer.
     """
 
     _consume_type = ConsumeType.CONSUME_POP
@@ -54,10 +56,11 @@ class PopConsumer(Consumer[PoppedMessage]):
         tags: str = ALL,
         sql: str | None = None,
         config: ConsumerConfig | None = None,
+        decode: Callable[[bytes], V_co] | None = None,
     ) -> None:
         config = config_or_default(_DEFAULTS, config)
         _check(config)
-        super().__init__(namesrv, group, config)
+        super().__init__(namesrv, group, config, decode)
         self._buffer = PrefetchBuffer(config.clock, config.pop_count)
         self._inbox = self._buffer
         self._acks = PopAcks(self._session, config, self.group)
@@ -189,8 +192,9 @@ class PopConsumer(Consumer[PoppedMessage]):
         for topic, broker in wanted - self._pop_loops.keys():
             config = self._config
             target = PopTarget(
-                broker, topic, self.group, self._acks, config.clock, config.namespace
-            )
+                broker, topic, self.group, self._acks, config.clock, config.namespace,
+                self._decoder,
+            )  # fmt: skip
             pop_loop = PopLoop(
                 target, self._filters[topic], self._buffer, self._session, self._config, self._acks,
                 starts_first=self._offsets.is_new_first(topic),

@@ -1,15 +1,18 @@
 """Producer: send, send_oneway, send_batch, send_many, request and recall."""
 
 import asyncio
-from collections.abc import AsyncIterable, Iterable, Sequence
-from typing import Final, Self, Unpack, overload
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from typing import Any, Final, Generic, Self, Unpack, overload
 
-from roquet.client.arguments import check_number
+from msgspec.structs import replace
+
+from roquet.client.arguments import check_number, check_plain_function
 from roquet.client.config import ProducerConfig, Selector, config_or_default
 from roquet.client.connection.session import Session
 from roquet.client.reading.request_reply import PendingRequests, ReplyMessage
 from roquet.client.sending.batching import BatchAccumulator
 from roquet.client.sending.delivery import MessageDelivery, RoundRobin
+from roquet.client.sending.encoding import encode_message
 from roquet.client.sending.outgoing import OutgoingBatch, send_in_span, with_create_span
 from roquet.client.sending.outstanding_sends import KeyOrder, OrderKey
 from roquet.client.sending.prepare import (
@@ -19,11 +22,12 @@ from roquet.client.sending.prepare import (
     build_message,
     check_messages,
 )
+from roquet.client.sending.send_contexts import send_within
 from roquet.client.sending.send_many import IN_FLIGHT, SendMany
 from roquet.client.tracing import open_tracer
 from roquet.log_records import logger
 from roquet.model.errors import FieldError, MessageIllegal, UsageError
-from roquet.model.message import Message
+from roquet.model.message import Message, V
 from roquet.model.names import check_group, check_topic
 from roquet.model.namespaces import wrap
 from roquet.model.results import SendReceipt
@@ -38,11 +42,15 @@ DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
 _DEFAULTS: Final = ProducerConfig()
 
 
-class Producer:
+class Producer(Generic[V]):
     """Sends messages.
 
         async with Producer("127.0.0.1:9876", group="shop") as producer:
             receipt = await producer.send("orders", b"...", tag="new", keys=("4711",))
+
+    `encode` makes the bodies of values: then `send("orders", order)` takes an order in the place of
+    bytes, and so does the body of a `Message`. The name of the value's type is the property
+    `body_type`.
 
     Safe for use by many tasks at once. It may be started before its name server or broker: a send
     waits for them until its timeout.
@@ -61,8 +69,12 @@ class Producer:
         *,
         group: str = DEFAULT_GROUP,
         config: ProducerConfig | None = None,
+        encode: Callable[[V], bytes] | None = None,
     ) -> None:
         config = config_or_default(_DEFAULTS, config)
+        if encode is not None:
+            check_plain_function(encode, "encode", "the value")
+        self._encode = encode
         self.group = check_group(wrap(config.namespace, group))
         self._config = config
         self._session = Session(namesrv, config)
@@ -70,6 +82,8 @@ class Producer:
         self._deliver = (
             self._deliver_plainly if self._session.spans is None else self._deliver_in_span
         )
+        if config.around:
+            self._deliver = self._deliver_in_contexts
         self._preparer = MessagePreparer(self._session.identity.keys, config)
         self._delivery = MessageDelivery(self._session, config, self.group)
         self._tracer = open_tracer(self._session, config, group)
@@ -151,14 +165,18 @@ class Producer:
 
     @overload
     async def send(
-        self, message: Message, *, selector: Selector | None = None, timeout_ms: int | None = None
+        self,
+        message: Message[V],
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
     ) -> SendReceipt: ...
     @overload
     async def send(
         self,
         topic: str,
         /,
-        body: bytes,
+        body: V,
         *,
         selector: Selector | None = None,
         timeout_ms: int | None = None,
@@ -166,8 +184,8 @@ class Producer:
     ) -> SendReceipt: ...
     async def send(
         self,
-        message: Message | str,
-        body: bytes | None = None,
+        message: Message[V] | str,
+        body: V | None = None,
         *,
         selector: Selector | None = None,
         timeout_ms: int | None = None,
@@ -187,11 +205,24 @@ class Producer:
         return await self._deliver(self._turn, prepared, self._delivery.deadline_ms(timeout_ms))
 
     async def _send_in_turn(
-        self, turn: RoundRobin, message: Message, selector: Selector | None, timeout_ms: int | None
+        self,
+        turn: RoundRobin,
+        message: Message[V],
+        selector: Selector | None,
+        timeout_ms: int | None,
     ) -> SendReceipt:
         """Send one message with a round-robin position of the caller's own, as each thread has."""
         prepared = self._prepare(message, selector)
         return await self._deliver(turn, prepared, self._delivery.deadline_ms(timeout_ms))
+
+    async def _deliver_in_contexts(
+        self, turn: RoundRobin, prepared: PreparedMessage, deadline_ms: int
+    ) -> SendReceipt:
+        spans = self._session.spans
+        deliver = self._deliver_plainly if spans is None else self._deliver_in_span
+        return await send_within(
+            self._config.around, prepared.message, lambda: deliver(turn, prepared, deadline_ms)
+        )
 
     async def _deliver_in_span(
         self, turn: RoundRobin, prepared: PreparedMessage, deadline_ms: int
@@ -235,14 +266,18 @@ class Producer:
 
     @overload
     async def request(
-        self, message: Message, *, selector: Selector | None = None, timeout_ms: int | None = None
+        self,
+        message: Message[V],
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
     ) -> ReplyMessage: ...
     @overload
     async def request(
         self,
         topic: str,
         /,
-        body: bytes,
+        body: V,
         *,
         selector: Selector | None = None,
         timeout_ms: int | None = None,
@@ -250,8 +285,8 @@ class Producer:
     ) -> ReplyMessage: ...
     async def request(
         self,
-        message: Message | str,
-        body: bytes | None = None,
+        message: Message[V] | str,
+        body: V | None = None,
         *,
         selector: Selector | None = None,
         timeout_ms: int | None = None,
@@ -315,27 +350,33 @@ class Producer:
         return self._delivery.new_round_robin()
 
     @overload
-    async def send_oneway(self, message: Message, *, selector: Selector | None = None) -> None: ...
+    async def send_oneway(
+        self, message: Message[V], *, selector: Selector | None = None
+    ) -> None: ...
     @overload
     async def send_oneway(
         self,
         topic: str,
         /,
-        body: bytes,
+        body: V,
         *,
         selector: Selector | None = None,
         **fields: Unpack[MessageFields],
     ) -> None: ...
     async def send_oneway(
         self,
-        message: Message | str,
-        body: bytes | None = None,
+        message: Message[V] | str,
+        body: V | None = None,
         *,
         selector: Selector | None = None,
         **fields: Unpack[MessageFields],
     ) -> None:
         """Hand one message to the network without an acknowledgement: fastest, and may lose it."""
         prepared = self._prepare(build_message(message, body, fields), selector)
+        around = self._config.around
+        await send_within(around, prepared.message, lambda: self._hand_out(prepared))
+
+    async def _hand_out(self, prepared: PreparedMessage) -> None:
         if (spans := self._session.spans) is None:
             await self._delivery.send_oneway(OutgoingBatch.of([prepared]), self._turn)
             return
@@ -345,7 +386,7 @@ class Producer:
 
     async def send_batch(
         self,
-        messages: Iterable[Message],
+        messages: Iterable[Message[V]],
         *,
         selector: Selector | None = None,
         timeout_ms: int | None = None,
@@ -369,12 +410,18 @@ class Producer:
         with self._delivery.outstanding.current:
             return _join_receipts(
                 await send_in_span(
-                    spans, outgoing, lambda batch: self._in_order(self._turn, batch, deadline_ms)
+                    spans,
+                    outgoing,
+                    lambda batch: self._in_order(self._turn, batch, deadline_ms),
+                    self._config.around,
                 )
             )
 
     def send_many(
-        self, messages: Iterable[Message] | AsyncIterable[Message], *, in_flight: int = IN_FLIGHT
+        self,
+        messages: Iterable[Message[V]] | AsyncIterable[Message[V]],
+        *,
+        in_flight: int = IN_FLIGHT,
     ) -> SendMany:
         """Send any number of messages in batches that form on the way.
 
@@ -394,14 +441,18 @@ class Producer:
         prepare = self._prepared if spans is None else self._prepared_in_span
         return SendMany(messages, prepare, self._delivery, in_flight, spans=spans)
 
-    def _prepare(self, message: Message, selector: Selector | None = None) -> PreparedMessage:
+    def _prepare(self, message: Message[V], selector: Selector | None = None) -> PreparedMessage:
         self._session.check()
-        return self._preparer.prepare(message, self._config.clock.now_ms(), selector)
+        return self._prepared(message, selector)
 
-    def _prepared(self, message: Message) -> PreparedMessage:
-        return self._preparer.prepare(message, self._config.clock.now_ms())
+    def _prepared(self, message: Message[V], selector: Selector | None = None) -> PreparedMessage:
+        plain: Message[Any] = message
+        if self._encode is not None:
+            plain = encode_message(message, self._encode)
+        prepared = self._preparer.prepare(plain, self._config.clock.now_ms(), selector)
+        return replace(prepared, message=message) if self._config.around else prepared
 
-    def _prepared_in_span(self, message: Message) -> PreparedMessage:
+    def _prepared_in_span(self, message: Message[V]) -> PreparedMessage:
         spans = self._session.spans
         assert spans is not None, "this is called where spans are made"
         return with_create_span(spans, self._prepared(message))

@@ -1,7 +1,7 @@
 """PullConsumer: you choose the queues and manage the offsets."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -25,7 +25,7 @@ from roquet.client.reading.message import ReceivedMessage, settle
 from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
 from roquet.client.spans.message_attributes import MessageRequest
 from roquet.model.errors import CallError, RecordError, UsageError
-from roquet.model.message import StoredMessage
+from roquet.model.message import StoredMessage, V_co
 from roquet.model.names import check_topic
 from roquet.model.queue import MessageQueue
 from roquet.model.results import PullResult, PullStatus
@@ -61,7 +61,7 @@ NEW_TOPIC_MS: Final = 1_000
 _DEFAULTS: Final = ConsumerConfig()
 
 
-class PullConsumer(RebalancedConsumer):
+class PullConsumer(RebalancedConsumer[V_co]):
     """Reads the queues that you name, or its share of topics, from offsets that you choose.
 
         async with PullConsumer("127.0.0.1:9876", group="audit") as consumer:
@@ -70,11 +70,13 @@ class PullConsumer(RebalancedConsumer):
 
     `assign` reads the queues that you name, `subscribe` this member's share of a topic. Both work
     with the four reading methods of all consumers, and with `poll`. Offsets are committed by
-    `commit`, or every 5 s if `auto_commit` is set.
+    `commit`, or every 5 s if `auto_commit` is set. `decode` makes the `value` of messages that are
+    not pulled by `pull`; that of a body which it cannot read raises BodyError.
     """
 
     _consume_type = ConsumeType.CONSUME_ACTIVELY
     _saves_progress = False
+    _has_dead_letters = False
     _is_sharing = False
     _keeps_unreadable = False
     """Whether a body that cannot be restored is given as it is stored, with a note."""
@@ -85,11 +87,12 @@ class PullConsumer(RebalancedConsumer):
         *,
         group: str,
         config: ConsumerConfig | None = None,
+        decode: Callable[[bytes], V_co] | None = None,
     ) -> None:
         config = config_or_default(_DEFAULTS, config)
         self._saves_progress = config.auto_commit
-        super().__init__(namesrv, group, config)
-        self._polled: Sequence[ReceivedMessage] = ()
+        super().__init__(namesrv, group, config, decode)
+        self._polled: Sequence[ReceivedMessage[V_co]] = ()
         self._is_assigned = False
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
@@ -234,7 +237,7 @@ class PullConsumer(RebalancedConsumer):
 
     async def poll(
         self, count: int = POLL_COUNT, timeout_ms: int = FETCH_TIMEOUT_MS
-    ) -> Sequence[ReceivedMessage]:
+    ) -> Sequence[ReceivedMessage[V_co]]:
         """Return up to `count` waiting messages, and wait only while there is none.
 
         They count as acknowledged at the next poll or `commit`, not at the close, unless they were
@@ -244,10 +247,10 @@ class PullConsumer(RebalancedConsumer):
         check_number(count, "count", 1)
         check_timeout(timeout_ms)
         self._settle_polled()
-        messages: list[ReceivedMessage] = []
-        if (message := self._inbox.pop() or await self.next(timeout_ms)) is not None:
+        messages: list[ReceivedMessage[V_co]] = []
+        if (message := self._reads.pop() or await self.next(timeout_ms)) is not None:
             messages.append(message)
-            while len(messages) < count and (message := self._inbox.pop()) is not None:
+            while len(messages) < count and (message := self._reads.pop()) is not None:
                 messages.append(message)
         self._polled = messages
         return messages

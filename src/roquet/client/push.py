@@ -1,6 +1,6 @@
 """PushConsumer: queues are assigned by rebalance, and messages go to your function."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from roquet.client.arguments import SubscribedTopics, list_of_topics
@@ -14,6 +14,7 @@ from roquet.client.reading.retry import (
     RetrySender,
     drop_failed,
 )
+from roquet.model.message import V_co
 from roquet.model.names import retry_topic
 from roquet.model.subscription import ALL, ConsumeType
 from roquet.rules.consumption.topic_patterns import TopicPattern
@@ -21,7 +22,7 @@ from roquet.rules.consumption.topic_patterns import TopicPattern
 _DEFAULTS: Final = ConsumerConfig()
 
 
-class PushConsumer(RebalancedConsumer):
+class PushConsumer(RebalancedConsumer[V_co]):
     """A member of a group that shares all queues of its topics.
 
         async with PushConsumer("127.0.0.1:9876", group="billing", topic="orders") as consumer:
@@ -29,6 +30,9 @@ class PushConsumer(RebalancedConsumer):
 
     At-least-once: a message that was not acknowledged when its member died, or when its queue moved
     to another member, is handled again there.
+
+    `decode` makes the `value` of each message, before anybody gets it. A message with a body that
+    it cannot read goes to the dead letters at once, with the reason.
     """
 
     _consume_type = ConsumeType.CONSUME_PASSIVELY
@@ -43,9 +47,10 @@ class PushConsumer(RebalancedConsumer):
         tags: str = ALL,
         sql: str | None = None,
         config: ConsumerConfig | None = None,
+        decode: Callable[[bytes], V_co] | None = None,
     ) -> None:
         config = config_or_default(_DEFAULTS, config)
-        super().__init__(namesrv, group, config)
+        super().__init__(namesrv, group, config, decode)
         if not self._is_broadcast:
             retry = retry_topic(self.group)
             self._filters[retry] = SubscriptionFilter.by_tags(retry, ALL, config.clock.now_ms())

@@ -12,7 +12,7 @@ producer of its group. The check looks up whether the work was done and answers.
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final, Self, TypeAlias, Unpack, overload
+from typing import Any, Final, Self, TypeAlias, Unpack, overload
 
 import msgspec
 
@@ -24,6 +24,7 @@ from roquet.client.reading.request_reply import with_system_properties
 from roquet.client.sending.delivery import RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX, MessageDelivery
 from roquet.client.sending.outgoing import OutgoingBatch, send_in_span, with_create_span
 from roquet.client.sending.prepare import MessageFields, PreparedMessage, build_message
+from roquet.client.sending.send_contexts import send_within
 from roquet.client.transaction_check import (
     TransactionCheck,
     TransactionChecker,
@@ -34,7 +35,7 @@ from roquet.client.transaction_check import (
 from roquet.log_records import logger
 from roquet.model import properties as names
 from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
-from roquet.model.message import Message
+from roquet.model.message import Message, V
 from roquet.model.names import AUTO_CREATE_TOPIC, check_topic
 from roquet.model.results import SendReceipt
 from roquet.rules.backoff import backoff_ms
@@ -73,7 +74,10 @@ class Transaction:
     """One message whose delivery depends on how a block ends."""
 
     def __init__(
-        self, producer: "TransactionProducer", prepared: PreparedMessage, timeout_ms: int | None
+        self,
+        producer: "TransactionProducer[Any]",
+        prepared: PreparedMessage,
+        timeout_ms: int | None,
     ) -> None:
         self._producer = producer
         self._prepared = prepared
@@ -122,7 +126,7 @@ class Transaction:
         await self._producer._end_quietly(self)
 
 
-class TransactionProducer(Producer):
+class TransactionProducer(Producer[V]):
     """Sends messages that are delivered only if local work succeeds as well.
 
         async def check(message):                       # asked when a commit did not arrive
@@ -147,11 +151,12 @@ class TransactionProducer(Producer):
         check: TransactionCheck,
         topics: Sequence[str] = (),
         config: ProducerConfig | None = None,
+        encode: Callable[[V], bytes] | None = None,
     ) -> None:
         if isinstance(topics, str):
             raise UsageError(f"topics are a tuple of str: ({topics!r},)")
         config = config_or_default(_DEFAULTS, config)
-        super().__init__(namesrv, group=group, config=config)
+        super().__init__(namesrv, group=group, config=config, encode=encode)
         self._topics = [check_topic(topic) for topic in topics]
         self._checking = TransactionChecker(check, self.group)
         # A half message with an unknown outcome must not be sent twice: the broker would ask about
@@ -176,14 +181,18 @@ class TransactionProducer(Producer):
 
     @overload
     def transaction(
-        self, message: Message, *, selector: Selector | None = None, timeout_ms: int | None = None
+        self,
+        message: Message[V],
+        *,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
     ) -> Transaction: ...
     @overload
     def transaction(
         self,
         topic: str,
         /,
-        body: bytes,
+        body: V,
         *,
         selector: Selector | None = None,
         timeout_ms: int | None = None,
@@ -191,8 +200,8 @@ class TransactionProducer(Producer):
     ) -> Transaction: ...
     def transaction(
         self,
-        message: Message | str,
-        body: bytes | None = None,
+        message: Message[V] | str,
+        body: V | None = None,
         *,
         selector: Selector | None = None,
         timeout_ms: int | None = None,
@@ -220,14 +229,14 @@ class TransactionProducer(Producer):
 
     @overload
     async def send_in_transaction(
-        self, message: Message, *, local: LocalTransaction, timeout_ms: int | None = None
+        self, message: Message[V], *, local: LocalTransaction, timeout_ms: int | None = None
     ) -> TransactionReceipt: ...
     @overload
     async def send_in_transaction(
         self,
         topic: str,
         /,
-        body: bytes,
+        body: V,
         *,
         local: LocalTransaction,
         timeout_ms: int | None = None,
@@ -235,8 +244,8 @@ class TransactionProducer(Producer):
     ) -> TransactionReceipt: ...
     async def send_in_transaction(
         self,
-        message: Message | str,
-        body: bytes | None = None,
+        message: Message[V] | str,
+        body: V | None = None,
         *,
         local: LocalTransaction,
         timeout_ms: int | None = None,
@@ -258,10 +267,13 @@ class TransactionProducer(Producer):
         """Store a half message as durably as its broker promises, or raise."""
         with self._delivery.outstanding.current:
             deadline_ms = self._delivery.deadline_ms(timeout_ms)
-            (receipt,) = await send_in_span(
-                self._session.spans,
-                OutgoingBatch((prepared,), prepared),
-                lambda half: self._send_half(half, deadline_ms),
+            half = OutgoingBatch((prepared,), prepared)
+            (receipt,) = await send_within(
+                self._config.around,
+                prepared.message,
+                lambda: send_in_span(
+                    self._session.spans, half, lambda half: self._send_half(half, deadline_ms)
+                ),
             )
         parse_offset_message_id(receipt.offset_message_id)  # raises if it has no position
         await self._session.membership.ensure_known(prepared.topic)

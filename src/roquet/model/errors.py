@@ -6,6 +6,7 @@ RoquetError
 │   └── NotFound          it names a topic, group, broker or message that does not exist
 ├── MessageIllegal        a message over one of its limits
 ├── RecordError           bytes that are not a whole record
+│   ├── BodyError         a body that a consumer's `decode` cannot read
 │   └── CodecMissing      a body of a compression whose package is not installed here
 ├── RemoteProtocolError   bytes that are not our protocol: the peer's fault
 ├── FieldError            a call whose fields are missing or ill-typed; the connection goes on
@@ -48,6 +49,10 @@ class NotFound(UsageError):
 
 class RecordError(RoquetError):
     """Bytes that are not a whole message record."""
+
+
+class BodyError(RecordError):
+    """A body that a consumer's `decode` cannot read, or that cannot be decompressed for it."""
 
 
 class CodecMissing(RecordError):

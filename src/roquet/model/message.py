@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 import msgspec
 
@@ -11,14 +11,28 @@ from roquet.model import properties as names
 from roquet.model.errors import UsageError
 from roquet.model.moments import utc_time
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # which checkers know, wherever it is installed
+
+    V = TypeVar("V", contravariant=True, default=bytes)
+    V_co = TypeVar("V_co", covariant=True, default=bytes)
+else:  # before Python 3.13 without a default, which only checkers need
+    from typing import TypeVar
+
+    V = TypeVar("V", contravariant=True)
+    V_co = TypeVar("V_co", covariant=True)
+
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message to send: topic, body, and the tag, keys and properties to find and filter it by."""
+class Message(msgspec.Struct, Generic[V_co], frozen=True, gc=False):
+    """A message to send: topic, body, and the tag, keys and properties to find and filter it by.
+
+    The body is bytes, or whatever the producer's `encode` makes bytes of.
+    """
 
     topic: str
-    body: bytes
+    body: V_co
     tag: str | None = None
     keys: tuple[str, ...] = ()
     """Texts to find the message by; made of one text, or of any sequence of them."""
@@ -41,7 +55,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         def __init__(  # noqa: PLR0913, PLR0917 - of all fields
             self,
             topic: str,
-            body: bytes,
+            body: V_co,
             tag: str | None = None,
             keys: str | Sequence[str] = (),
             order_key: str | None = None,

@@ -79,6 +79,14 @@ BORN_MS: Final = "ROQUET_BORN_MS"
 """When the original of a mirrored message was born, in ms since 1970: a batch has one time for all
 of its messages."""
 
+BODY_TYPE: Final = "body_type"
+"""Name of the type of the value that a producer's `encode` made a body of. A user's property: his
+own value is kept."""
+
+DEAD_LETTER_REASON: Final = "DLQ_REASON"
+"""Why a consumer gave a message up, in the dead letter. Written by our consumers; to brokers and
+other clients a user's property."""
+
 SET_ASIDE_SERVICE: Final = "SET_ASIDE_SERVICE"
 SET_ASIDE_REASON: Final = "SET_ASIDE_REASON"
 SET_ASIDE_PLACE: Final = "SET_ASIDE_PLACE"

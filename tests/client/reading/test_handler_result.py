@@ -5,13 +5,16 @@ from typing import Any
 import pytest
 
 from roquet.client.reading.handler_result import HandlerResults, fail_message
+from roquet.client.reading.message import DEAD_LETTER
+from roquet.model.errors import BodyError
 
 
 class FakeMessage:
     """The parts of a message that settle it; its own owner, which records how it was settled."""
 
-    def __init__(self, tries: int = 0) -> None:
+    def __init__(self, tries: int = 0, undecodable: str | None = None) -> None:
         self.tries = tries
+        self.undecodable = undecodable
         self.said: list[str] = []
         self._is_settled = False
         self.unreadable = ""
@@ -21,7 +24,7 @@ class FakeMessage:
         self.said.append("handled")
 
     def retry(self, _: object, delay_ms: int | None) -> None:
-        self.said.append("failed")
+        self.said.append("given up" if delay_ms == DEAD_LETTER else "failed")
 
 
 async def forgotten() -> None:
@@ -58,3 +61,12 @@ def test_the_first_failure_shows_where(caplog: pytest.LogCaptureFixture) -> None
         fail_message(FakeMessage(tries), ValueError("broken"))  # type: ignore[arg-type]
     assert caplog.text.count("ValueError: broken") == 1
     assert "try 3" in caplog.text
+
+
+def test_a_message_that_cannot_be_decoded_is_given_up_and_no_handler_blamed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    note: Any = FakeMessage(undecodable="KeyError: 'id'")
+    fail_message(note, BodyError("the body cannot be decoded"))
+    assert (note.said, note.dead_letter_reason) == (["given up"], "KeyError: 'id'")
+    assert caplog.text == ""

@@ -1,6 +1,7 @@
 """Received messages and their settlement."""
 
 import zlib
+from typing import Any
 
 import pytest
 
@@ -139,6 +140,37 @@ def test_the_stored_body_stays_compressed() -> None:
     message = received(RecordingOwner(), packed(7, compressed, sys_flag=1 | 0x300 | 8))
     assert message.stored_body == (compressed, 1 | 0x300)
     assert message.body == b"hello"
+
+
+def test_without_a_decoder_the_value_is_the_body() -> None:
+    properties = record.encode_properties({"body_type": "Order"})
+    message = received(RecordingOwner(), packed(7, b"hello", properties))
+    assert (message.value, message.body_type) == (b"hello", "Order")
+    assert received(RecordingOwner(), packed(7, b"hello")).body_type is None
+
+
+def test_a_copy_for_the_next_try_is_decoded_anew() -> None:
+    class Decoder:
+        def value_of(self, message: InboundMessage[Any]) -> list[bytes]:
+            message.undecodable = "not quite"
+            return [message.body]
+
+    class Owner(RecordingOwner):
+        decoder = Decoder()
+
+    message: ReceivedMessage[Any] = received(Owner(), packed(7, b"hello"))
+    message.value.append("changed by a handler")
+    again = next_try(message)
+    assert again.undecodable is None
+    assert again.value == [b"hello"]
+
+
+async def test_a_reason_is_told_to_the_owner() -> None:
+    message = received(RecordingOwner())
+    await message.dead_letter("no such\narticle")
+    assert message.dead_letter_reason == "no such; article"
+    with pytest.raises(UsageError, match="a reason is a str, not 3"):
+        await message.dead_letter(3)  # type: ignore[arg-type]
 
 
 async def test_the_end_of_a_block_settles_the_message() -> None:

@@ -12,11 +12,12 @@ from tests.client.reading.test_handler_pool import RecordingOwner, filled
 from roquet.client.config import ConsumerConfig
 from roquet.client.reading.handler_pool import create_pool
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import ReceivedMessage, settle
+from roquet.client.reading.message import ReceivedMessage, retry_later, settle
 from roquet.client.reading.message_batch import (
     BatchHandler,
     BatchInbox,
     MessageBatch,
+    adapt_handler,
     handler_of_batch,
     handler_of_one,
 )
@@ -193,3 +194,37 @@ async def test_an_operators_single_message_is_a_batch_of_its_own() -> None:
     one = handler_of_one(handler_of_batch(lambda messages: seen.append(bodies(messages))))
     one(message)
     assert seen == [[0]]
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_what_the_handler_does_not_get_fails_when_the_others_are_settled(is_done: bool) -> None:
+    owner = RecordingOwner()
+    messages = [*iter(filled(owner, 3).pop, None)]
+    messages[1].undecodable = "ValueError"
+    batch = MessageBatch(messages)
+    batch.messages = [messages[0]]
+    batch.failed = [(messages[1], ValueError()), (messages[2], TimeoutError())]
+    if is_done:
+        settle(batch)
+    else:
+        retry_later(batch, 500)
+    assert (owner.done, owner.failed[not is_done]) == ([b"0"][: int(is_done)], b"1")
+    assert owner.delays[-2:] == [-1, None]
+
+
+async def test_what_the_handler_did_not_get_is_put_back_with_the_others() -> None:
+    owner = RecordingOwner()
+    inbox = filled(owner, 2)
+    batches = batches_of(inbox, 2)
+    batch = await batches.take()
+    assert batch is not None
+    first, second = batch.messages
+    batch.messages, batch.failed = [first], [(second, TimeoutError())]
+    batches.put_first(batch)
+    assert await taken(batches_of(inbox, 2)) == [0, 1]
+
+
+def test_a_handler_is_not_called_with_nothing() -> None:
+    calls: list[object] = []
+    handler = adapt_handler(calls.append, lambda taken: taken or None)
+    assert (handler(0), handler(7), calls) == (None, None, [7])

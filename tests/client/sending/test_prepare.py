@@ -115,7 +115,7 @@ def test_the_systems_properties_cannot_be_set(name: str) -> None:
         (Message("", b"x"), "blank"),
         (Message("SCHEDULE_TOPIC_XXXX", b"x"), "the broker's own"),
         (Message("t", b""), "empty"),
-        (Message("t", "text"), "encode it"),  # type: ignore[arg-type]
+        (Message("t", "text"), "encode it"),
         (Message("t", b"x" * (4 * 1024 * 1024 + 1)), "over the limit of 4194304"),
         (Message("t", b"x", keys=("a b",)), "blank"),
         (Message("t", b"x", keys=("",)), "empty"),

@@ -65,8 +65,11 @@ async def give_up(running: Cluster, count: int, group: str = "billing") -> None:
             await asyncio.sleep(0.02)
 
 
-def letter(failures: int, topic: str | None = "orders", tag: str | None = None) -> DeadLetter:
+def letter(
+    failures: int, topic: str | None = "orders", tag: str | None = None, reason: str = ""
+) -> DeadLetter:
     properties = {"DLQ_ORIGIN_TOPIC": topic} if topic else {}
+    properties |= {"DLQ_REASON": reason} if reason else {}
     message = StoredMessage(
         topic="%DLQ%billing",
         body=b"",
@@ -92,6 +95,14 @@ def test_letters_are_counted_by_origin_tag_and_reason() -> None:
     reasons = count_by_reason(Counter(map(kind_of, letters)), 16)
     counts = [(c.origin_topic, c.tag, c.letters) for c in reasons]
     assert counts == [("orders", "new", 2), ("orders", None, 1), (None, None, 1)]
+
+
+def test_letters_with_a_reason_are_counted_by_its_kind() -> None:
+    faults = [f"ValidationError: {n} errors for Order; secret" for n in (1, 2)]
+    letters = [letter(1, reason=fault) for fault in faults] + [letter(17)]
+    reasons = count_by_reason(Counter(map(kind_of, letters)), 16)
+    counts = [(c.reason, c.letters) for c in reasons]
+    assert counts == [("ValidationError", 2), ("failed 17 times, no try was left", 1)]
 
 
 async def test_letters_of_groups_are_counted(running: Cluster, admin: AdminClient) -> None:

@@ -183,15 +183,18 @@ def _line(letter: DeadLetter) -> str:
     message = letter.message
     preview = output.one_line(message.body, PREVIEW_MAX)
     key = " ".join(message.keys) or "-"
+    why = f" ({output.one_line(letter.reason, REASON_MAX)})" if letter.reason else ""
     return (
         f"{letter.message_id}  {output.time_text(message.stored_ms)}"
         f"  from {letter.origin_topic or '?'}"
-        f"  key {key}  failed {message.reconsume_times}  {preview}"
+        f"  key {key}  failed {message.reconsume_times}{why}  {preview}"
     )
 
 
 def _fields(letter: DeadLetter) -> dict[str, Any]:
-    more = {"group": letter.group, "origin_topic": letter.origin_topic}
+    more = {
+        "group": letter.group, "origin_topic": letter.origin_topic, "reason": letter.reason
+    }  # fmt: skip
     return {**output.message_fields(letter.message), **more}
 
 

@@ -12,11 +12,18 @@ from roquet.client.operator.running_info import ConsumerStatus
 from roquet.client.popping.pop_batch import PoppedMessage
 from roquet.client.reading.handler_pool import MessageHandler, is_coroutine_function
 from roquet.client.reading.handler_result import HandlerResults
-from roquet.client.reading.message import DEAD_LETTER, InboundMessage, ReceivedMessage, settle
+from roquet.client.reading.message import (
+    DEAD_LETTER,
+    InboundMessage,
+    ReceivedMessage,
+    ValueDecoder,
+    settle,
+)
 from roquet.client.reading.request_reply import ReplySender
 from roquet.client.rebalance.rebalancer import Rebalancer
 from roquet.model import properties as names
 from roquet.model.errors import CallRefused, FieldError, RecordError
+from roquet.model.message import V_co
 from roquet.model.queue import MessageQueue
 from roquet.net.router import HandlerReply, Peer
 from roquet.observe.stacks import dump_stacks
@@ -42,10 +49,13 @@ class ResultRecorder:
 
     is_held = True
 
-    def __init__(self, replies: ReplySender, namespace: str | None) -> None:
+    def __init__(
+        self, replies: ReplySender, namespace: str | None, decoder: ValueDecoder | None
+    ) -> None:
         self.verdict: ConsumeResult | None = None
         self.remark: str | None = None
         self.namespace = namespace
+        self.decoder = decoder
         self.replies = replies
 
     def finish(self, message: InboundMessage) -> None:
@@ -61,7 +71,7 @@ class ResultRecorder:
             self.remark = "it goes to the dead letters"
 
 
-class DirectPoppedMessage(PoppedMessage):
+class DirectPoppedMessage(PoppedMessage[V_co]):
     """A message for a PopConsumer's handler that was not popped."""
 
     async def extend(self, invisible_ms: int) -> None:
@@ -84,9 +94,14 @@ class DirectConsumer:
     """
 
     def __init__(
-        self, config: ConsumerConfig, replies: ReplySender, kind: type[ReceivedMessage]
+        self,
+        config: ConsumerConfig,
+        replies: ReplySender,
+        kind: type[ReceivedMessage[Any]],
+        decoder: ValueDecoder | None = None,
     ) -> None:
         self._config = config
+        self._decoder = decoder
         self._replies = replies
         self._kind = kind
         self._handler: MessageHandler[Any] | None = None
@@ -112,7 +127,7 @@ class DirectConsumer:
             raise CallRefused(
                 ResponseCode.SYSTEM_BUSY, f"{self._count} messages are being handled directly"
             )
-        recorder = ResultRecorder(self._replies, self._config.namespace)
+        recorder = ResultRecorder(self._replies, self._config.namespace, self._decoder)
         message = self._message(call, recorder)
         self._count += 1
         try:

@@ -6,7 +6,7 @@ failure it is sent again, as long as the message's invisible time lasts.
 
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -24,7 +24,7 @@ from roquet.client.reading.message import (
     Replies,
 )
 from roquet.client.reading.request_reply import ReplySender
-from roquet.client.reading.retry import note_dead_letter
+from roquet.client.reading.retry import RetrySender, note_dead_letter
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, RoquetError
 from roquet.model.topic import SubscriptionGroup
@@ -40,7 +40,6 @@ from roquet.wire.calls.pop import (
     decode_bits,
     encode_acks,
 )
-from roquet.wire.calls.send import SendBack
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.receipt_handle import ReceiptHandle, stored_topic
@@ -77,6 +76,7 @@ class PopAcks:
         self.acked_ms: int | None = None
         """Time of the last acknowledgement that a broker took; None before the first one."""
         self.pauses = ChosenPauses(config.backoff)
+        self._retries = RetrySender(session, config, group)
         self.replies: Replies = ReplySender(session, config, group)
 
     # -- acknowledged ------------------------------------------------------------------------
@@ -193,16 +193,7 @@ class PopAcks:
 
     async def _send_to_dead_letters(self, batch: PopBatch, message: InboundMessage) -> None:
         """Send a message to the dead letters, and acknowledge it after that."""
-        call = SendBack(
-            offset=message.position,
-            group=self._group,
-            delay_level=DEAD_LETTER,
-            origin_msg_id=message.message_id,
-            origin_topic=batch.target.topic,
-            broker_name=batch.target.broker,
-        )
-        with self._session.settle_span("dead_letter", message):
-            await self._session.call(batch.target.broker, call)
+        await self._retries.send_back(message, DEAD_LETTER)
         batch.finish(message)
         note_dead_letter(message, self._group, self._config.metrics)
 
@@ -228,7 +219,7 @@ class PopAcks:
     async def extend(
         self,
         batch: PopBatch,
-        message: PoppedMessage,
+        message: PoppedMessage[Any],
         invisible_ms: int,
         suspend: bool | None = None,
     ) -> PopBatch:

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from roquet.client.arguments import check_number
 from roquet.client.connection.chosen_pauses import ChosenPauses
-from roquet.client.reading.message import InboundMessage, ReceivedMessage, Replies
+from roquet.client.reading.message import InboundMessage, ReceivedMessage, Replies, ValueDecoder
 from roquet.model import properties as names
+from roquet.model.message import V_co
 from roquet.model.queue import MessageQueue
 from roquet.net.clock import Clock
 from roquet.wire.calls.pop import PopAck, PopReply, encode_bits
@@ -38,7 +39,7 @@ class PopAcknowledger(Protocol):
     async def extend(
         self,
         batch: "PopBatch",
-        message: "PoppedMessage",
+        message: "PoppedMessage[Any]",
         invisible_ms: int,
         suspend: bool | None = None,
     ) -> "PopBatch":
@@ -58,6 +59,8 @@ class PopTarget(msgspec.Struct, frozen=True):
     clock: Clock
     namespace: str | None = None
     """The client's namespace, which is removed from topic names."""
+    decoder: ValueDecoder | None = None
+    """None where values are bodies."""
 
 
 class PopBatch:
@@ -80,6 +83,11 @@ class PopBatch:
     def namespace(self) -> str | None:
         """The client's namespace, which is removed from topic names."""
         return self.target.namespace
+
+    @property
+    def decoder(self) -> ValueDecoder | None:
+        """Makes values of the messages' bodies."""
+        return self.target.decoder
 
     @property
     def replies(self) -> Replies:
@@ -129,7 +137,7 @@ class PopBatch:
         )
 
 
-class PoppedMessage(ReceivedMessage):
+class PoppedMessage(ReceivedMessage[V_co]):
     """A message taken for a limited time; it comes again unless it is acknowledged within it."""
 
     _owner: PopBatch

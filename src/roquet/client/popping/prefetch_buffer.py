@@ -6,6 +6,7 @@ handle what a slow member has taken.
 
 import asyncio
 from collections.abc import Iterable
+from typing import Any
 
 from roquet.client.popping.acks import RELEASE_MS
 from roquet.client.popping.pop_batch import PoppedMessage
@@ -15,7 +16,7 @@ from roquet.net.clock import Clock
 from roquet.rules.consumption.pop import next_batch_size
 
 
-class PrefetchBuffer(Inbox[PoppedMessage]):
+class PrefetchBuffer(Inbox[PoppedMessage[Any]]):
     """Popped messages that wait for a handler or a read."""
 
     def __init__(self, clock: Clock, count_max: int) -> None:
@@ -33,7 +34,7 @@ class PrefetchBuffer(Inbox[PoppedMessage]):
         self._has_demand.set()
         self.is_paused = False
 
-    def put(self, messages: Iterable[PoppedMessage]) -> None:
+    def put(self, messages: Iterable[PoppedMessage[Any]]) -> None:
         """Append messages."""
         super().put(messages)
         if self._messages and self._since_ms is None:
@@ -41,13 +42,13 @@ class PrefetchBuffer(Inbox[PoppedMessage]):
         if len(self._messages) > self._low:
             self._has_demand.clear()
 
-    def put_first(self, message: PoppedMessage) -> None:
+    def put_first(self, message: PoppedMessage[Any]) -> None:
         """Put a message back to the front; once closed, release it."""
         if self.is_closed:
             retry_later(message, RELEASE_MS)
         super().put_first(message)
 
-    def pop(self) -> PoppedMessage | None:
+    def pop(self) -> PoppedMessage[Any] | None:
         """Return the next message; None when there is none now."""
         message = super().pop()
         left = len(self._messages)

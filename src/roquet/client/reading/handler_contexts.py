@@ -4,16 +4,12 @@ They are for what belongs to every message: a database session, a timer, fields 
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    AsyncExitStack,
-    ExitStack,
-)
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
 from typing import Any
 
 from roquet.client.config import Around
 from roquet.client.reading.handler_pool import is_coroutine_function
+from roquet.client.sending.send_contexts import enter_all
 from roquet.model.errors import UsageError
 
 
@@ -31,12 +27,7 @@ def _coroutine_in_contexts(
 ) -> Callable[[Any], Any]:
     async def awaited(taken: Any) -> object:
         async with AsyncExitStack() as stack:
-            for each in around:
-                manager = each(taken)
-                if isinstance(manager, AbstractAsyncContextManager):
-                    await stack.enter_async_context(manager)
-                else:
-                    stack.enter_context(manager)
+            await enter_all(stack, around, taken)
             return await handler(taken)
 
     return awaited

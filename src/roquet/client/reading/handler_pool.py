@@ -66,14 +66,14 @@ class WorkerSlot:
     __slots__ = ("is_left", "message", "seen_ms", "seen_with", "task")
 
     def __init__(self) -> None:
-        self.message: ReceivedMessage | None = None
+        self.message: ReceivedMessage[Any] | None = None
         self.is_left = False
         """Whether its handler timed out and its message was failed."""
-        self.seen_with: ReceivedMessage | None = None
+        self.seen_with: ReceivedMessage[Any] | None = None
         self.seen_ms = 0
         self.task: asyncio.Task[None] | None = None
 
-    def age(self, now_ms: int) -> tuple[ReceivedMessage | None, int]:
+    def age(self, now_ms: int) -> tuple[ReceivedMessage[Any] | None, int]:
         """Return the worker's message, and for how many ms it has been seen with it.
 
         Read once: a handler in a thread may end meanwhile and start with another message.
@@ -95,7 +95,7 @@ Ages: TypeAlias = Sequence[tuple[ReceivedMessage | None, int]]
 
 async def watch_timeouts(
     slots: Sequence[WorkerSlot],
-    late: Callable[[WorkerSlot, ReceivedMessage], None],
+    late: Callable[[WorkerSlot, ReceivedMessage[Any]], None],
     config: ConsumerConfig,
 ) -> None:
     """Poll workers, and call `late` for messages that are handled for too long.
@@ -180,7 +180,7 @@ class CoroutinePool(Generic[M]):
         slot.message = None  # only needed while idle: a busy worker overwrites it
         return await self._inbox.take()
 
-    def time_out(self, slot: WorkerSlot, message: ReceivedMessage) -> None:
+    def time_out(self, slot: WorkerSlot, message: ReceivedMessage[Any]) -> None:
         """Cancel a timed-out handler, and let its message come again."""
         retry_later(message, TIMEOUT_DELAY_MS)
         slot.is_left = True
@@ -225,7 +225,7 @@ class ThreadPool(Generic[M]):
         self._done: deque[tuple[M, object]] = deque()
         self._is_reported = False
         self._out = 0
-        self._late: set[ReceivedMessage] = set()
+        self._late: set[ReceivedMessage[Any]] = set()
         """Messages whose handlers hang, and for which nothing waits any more."""
         self._missing = 0
         """Hung threads that have not been replaced."""
@@ -275,7 +275,7 @@ class ThreadPool(Generic[M]):
             self._back.clear()
             await self._back.wait()
 
-    def time_out(self, slot: WorkerSlot, message: ReceivedMessage) -> None:
+    def time_out(self, slot: WorkerSlot, message: ReceivedMessage[Any]) -> None:
         """Replace the thread of a timed-out handler: a thread cannot be ended."""
         if slot.message is not message:  # the handler has just ended
             return

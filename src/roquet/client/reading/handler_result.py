@@ -3,9 +3,9 @@
 import inspect
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
-from roquet.client.reading.message import ReceivedMessage, retry_later, settle
+from roquet.client.reading.message import ReceivedMessage, give_up, retry_later, settle
 from roquet.log_records import logger
 from roquet.model.errors import UsageError
 
@@ -39,7 +39,7 @@ class HandlerResults:
         self._abort_reads = abort_reads
         self._is_said = False
 
-    def settle(self, message: ReceivedMessage, result: object) -> None:
+    def settle(self, message: ReceivedMessage[Any], result: object) -> None:
         """Fail the message if the value looks like a failure; else settle it, and warn once."""
         if inspect.isawaitable(result):
             if inspect.iscoroutine(result):
@@ -62,11 +62,17 @@ class HandlerResults:
             settle(message)
 
 
-def fail_message(message: ReceivedMessage, error: BaseException) -> None:
-    """Log a handler's exception and fail the message; the retry policy logs what follows."""
+def fail_message(message: ReceivedMessage[Any], error: BaseException) -> None:
+    """Log a handler's exception and fail the message; the retry policy logs what follows.
+
+    A message that cannot be decoded is given up at once; one that lacks a package waits for it.
+    """
     if message.unreadable:
         log_unreadable(message.unreadable)
         retry_later(message)
+        return
+    if message.undecodable is not None:
+        give_up(message, message.undecodable)
         return
     log.warning(
         "the handler failed on %r (try %d): %r",

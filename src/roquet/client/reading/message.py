@@ -4,25 +4,27 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final, NoReturn, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, NoReturn, Protocol, Self, TypeVar, cast
 
-from roquet.client.arguments import check_timeout
+from roquet.client.arguments import check_reason, check_timeout
 from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.model import properties as names
 from roquet.model.errors import CodecMissing, RecordError, UsageError
 from roquet.model.flags import COMPRESSION_MASK
+from roquet.model.message import V_co
 from roquet.model.moments import utc_time
 from roquet.model.names import is_retry
 from roquet.model.namespaces import unwrap
 from roquet.model.queue import MessageQueue
+from roquet.rules.consumption.dead_letter_reason import reason_text
 from roquet.rules.consumption.priority import parse_priority
 from roquet.wire.records import record
 from roquet.wire.records.compression import COMPRESSED, decompress
 from roquet.wire.records.message_id import offset_message_id
 from roquet.wire.records.record import HEAD, RECORD_SIZE_MIN, Record
 
-AnyM = TypeVar("AnyM", bound="InboundMessage")
-M = TypeVar("M", bound="ReceivedMessage")
+AnyM = TypeVar("AnyM", bound="InboundMessage[Any]")
+M = TypeVar("M", bound="ReceivedMessage[Any]")
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -47,10 +49,10 @@ class MessageOwner(Protocol):
     def is_held(self) -> bool:
         """Whether the queue is still assigned to this consumer."""
 
-    def finish(self, message: "InboundMessage") -> None:
+    def finish(self, message: "InboundMessage[Any]") -> None:
         """Note that the message is handled."""
 
-    def retry(self, message: "InboundMessage", delay_ms: int | None) -> None:
+    def retry(self, message: "InboundMessage[Any]", delay_ms: int | None) -> None:
         """Let the message come again after a delay; None leaves the delay to the owner.
 
         DEAD_LETTER instead of a delay: it never comes again, but goes to the dead letters.
@@ -62,18 +64,29 @@ class Replies(Protocol):
     """Sends replies to requests, for owners that have it as `replies`."""
 
     async def reply(
-        self, message: "InboundMessage", body: bytes, properties: Mapping[str, str]
+        self, message: "InboundMessage[Any]", body: bytes, properties: Mapping[str, str]
     ) -> bool:
         """Reply to a request; whether the requester has got the reply."""
 
 
-class InboundMessage:
+class ValueDecoder(Protocol):
+    """Makes values of bodies, for owners that have it as `decoder`."""
+
+    def value_of(self, message: "InboundMessage[Any]") -> Any:
+        """Decode the message's body. Raises BodyError when that cannot be done."""
+
+
+class InboundMessage(Generic[V_co]):
     """A message as its broker stored it, and its settlement."""
 
     has_failed = False
     """Whether this try was reported as failed."""
     unreadable = ""
     """Why the body, which was asked for, cannot be read before a package is installed."""
+    undecodable: str | None = None
+    """Why the consumer's `decode` cannot read the body; None if it can, or has not tried yet."""
+    dead_letter_reason: str | None = None
+    """Why the message was given up; None if it was not, or nobody says why."""
 
     def __init__(self, queue: MessageQueue, record: Record, owner: MessageOwner) -> None:
         self.queue = queue
@@ -103,6 +116,21 @@ class InboundMessage:
         except CodecMissing as error:
             self.unreadable = str(error)
             raise
+
+    @cached_property
+    def value(self) -> V_co:
+        """The value that `decode` makes of the body; without `decode` the body.
+
+        Raises BodyError for a body that `decode` cannot read. It comes from consumers without dead
+        letters alone: others have moved such a message there.
+        """
+        decoder: ValueDecoder | None = getattr(self._owner, "decoder", None)
+        return cast("V_co", self.body if decoder is None else decoder.value_of(self))
+
+    @property
+    def body_type(self) -> str | None:
+        """The name of the value's type, as a producer with `encode` writes it; None if none did."""
+        return self.properties.get(names.BODY_TYPE)
 
     @property
     def topic(self) -> str:
@@ -246,12 +274,12 @@ class InboundMessage:
 # What the client does to messages: functions, which editors do not offer as methods of a message.
 
 
-def owner_of(message: InboundMessage) -> MessageOwner:
+def owner_of(message: InboundMessage[Any]) -> MessageOwner:
     """Return the owner of the message's queue."""
     return message._owner
 
 
-def settle(message: InboundMessage) -> None:
+def settle(message: InboundMessage[Any]) -> None:
     """Report the message as handled."""
     if not message._is_settled:
         message._owner.finish(message)
@@ -259,7 +287,7 @@ def settle(message: InboundMessage) -> None:
 
 
 def retry_later(
-    message: InboundMessage, delay_ms: int | None = None, error: BaseException | None = None
+    message: InboundMessage[Any], delay_ms: int | None = None, error: BaseException | None = None
 ) -> None:
     """Let the message come again after a pause.
 
@@ -277,9 +305,10 @@ def retry_later(
         message._is_settled = message.has_failed = True
 
 
-def give_up(message: InboundMessage) -> None:
-    """Move the message to the group's dead letters."""
+def give_up(message: InboundMessage[Any], reason: str | None = None) -> None:
+    """Move the message to the group's dead letters, with the reason as a property there."""
     if not message._is_settled:
+        message.dead_letter_reason = (reason and reason_text(reason)) or None
         message._owner.retry(message, DEAD_LETTER)
         message._is_settled = message.has_failed = True
 
@@ -290,13 +319,15 @@ def next_try(message: AnyM) -> AnyM:
     again.__dict__.update(message.__dict__)
     if message._record.sys_flag & COMPRESSED:  # it may wait for long
         again.__dict__.pop("body", None)
+    again.__dict__.pop("value", None)  # the handler may have changed it
+    again.undecodable = again.dead_letter_reason = None
     again._is_settled = again.has_failed = False
     again.tries += not message.unreadable
     again.unreadable = ""
     return again
 
 
-class ReceivedMessage(InboundMessage):
+class ReceivedMessage(InboundMessage[V_co]):
     """A message settled by its coroutines.
 
     `await message.ack()` acknowledges it, `await message.nack()` lets it come again, and `await
@@ -313,9 +344,12 @@ class ReceivedMessage(InboundMessage):
         check_timeout(delay_ms, "delay_ms")
         retry_later(self, delay_ms)
 
-    async def dead_letter(self) -> None:
-        """Move the message to the group's dead letters, topic `%DLQ%` and the group's name."""
-        give_up(self)
+    async def dead_letter(self, reason: str | None = None) -> None:
+        """Move the message to the group's dead letters, topic `%DLQ%` and the group's name.
+
+        The letter has the reason as its property DLQ_REASON, which `roquet dlq show` shows.
+        """
+        give_up(self, check_reason(reason))
 
     async def reply(self, body: bytes, *, properties: Mapping[str, str] = _NONE) -> bool:
         """Reply to a request; returns False when its producer has gone or waits no more.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Generic, Self, TypeAlias
 
 from roquet.client.reading.handler_pool import MessageHandler, is_coroutine_function
+from roquet.client.reading.handler_result import fail_message
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import InboundMessage, M, ReceivedMessage, retry_later, settle
 
@@ -24,12 +25,14 @@ BatchHandler: TypeAlias = Callable[[Sequence[M]], object] | AsyncBatchHandler[M]
 A return acknowledges those that are not settled yet, an exception fails them."""
 
 
-class MessageBatch(ReceivedMessage, Generic[M]):
+class MessageBatch(ReceivedMessage[Any], Generic[M]):
     """Messages that are settled together, but for those settled by their own methods."""
 
     def __init__(self, messages: Sequence[M]) -> None:
         self.messages = messages
         """Those that are settled with the batch."""
+        self.failed: Sequence[tuple[M, Exception]] = ()
+        """Those that the handler does not get, and why: they fail when the batch is settled."""
         self._taken = messages
         self.queue = messages[0].queue
         self._error: BaseException | None = None
@@ -57,10 +60,11 @@ class MessageBatch(ReceivedMessage, Generic[M]):
         """Why one of the bodies cannot be read."""
         return next((message.unreadable for message in self.messages if message.unreadable), "")
 
-    def finish(self, _batch: InboundMessage) -> None:
+    def finish(self, _batch: InboundMessage[Any]) -> None:
         """Report the messages as handled."""
         for message in self.messages:
             settle(message)
+        self._fail_others()
 
     @property
     def pauses(self) -> Self:
@@ -71,13 +75,18 @@ class MessageBatch(ReceivedMessage, Generic[M]):
         """Return None: each message has a pause of its own, by the error."""
         self._error = error
 
-    def retry(self, _batch: InboundMessage, delay_ms: int | None) -> None:
+    def retry(self, _batch: InboundMessage[Any], delay_ms: int | None) -> None:
         """Let the messages come again after a delay; None leaves it to their owners."""
         unreadable = self.unreadable
         for message in self.messages:
             message.unreadable = unreadable  # no try of the others counts either
             retry_later(message, delay_ms, self._error)
         self._error = None
+        self._fail_others()
+
+    def _fail_others(self) -> None:
+        for message, error in self.failed:
+            fail_message(message, error)
 
 
 class BatchInbox(Inbox[MessageBatch[M]]):
@@ -117,7 +126,7 @@ class BatchInbox(Inbox[MessageBatch[M]]):
 
     def put_first(self, message: MessageBatch[M]) -> None:
         """Put the messages of a batch back to the front."""
-        self._source.put_back(message.messages)
+        self._source.put_back([*message.messages, *(failed for failed, _ in message.failed)])
 
     def abort(self, error: Exception) -> None:
         """Make reads raise an error."""
@@ -126,19 +135,22 @@ class BatchInbox(Inbox[MessageBatch[M]]):
 
 def handler_of_batch(handler: BatchHandler[M]) -> MessageHandler[MessageBatch[M]]:
     """Make a pool's handler of a user's function, which gets the messages as a list."""
-    return _adapted(handler, lambda batch: batch.messages)
+    return adapt_handler(handler, lambda batch: batch.messages)
 
 
 def handler_of_one(handler: MessageHandler[MessageBatch[M]]) -> MessageHandler[M]:
     """Make a handler of one message, which becomes a batch of its own."""
-    return _adapted(handler, lambda message: MessageBatch([message]))
+    return adapt_handler(handler, lambda message: MessageBatch([message]))
 
 
-def _adapted(handler: Callable[[Any], Any], adapt: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def adapt_handler(
+    handler: Callable[[Any], Any], adapt: Callable[[Any], Any]
+) -> Callable[[Any], Any]:
+    """Wrap a handler, so that it gets what `adapt` makes; it is not called with None."""
     if is_coroutine_function(handler):
 
         async def awaited(taken: Any) -> object:
-            return await handler(adapt(taken))
+            return None if (given := adapt(taken)) is None else await handler(given)
 
         return awaited
-    return lambda taken: handler(adapt(taken))
+    return lambda taken: None if (given := adapt(taken)) is None else handler(given)

@@ -16,6 +16,7 @@ from roquet.client.reading.message import (
     UNREADABLE_PAUSE_MS,
     InboundMessage,
     ReceivedMessage,
+    ValueDecoder,
     next_try,
     read_records,
 )
@@ -57,6 +58,8 @@ class ReaderContext(msgspec.Struct, frozen=True):
     """None where no spans are made."""
     pauses: ChosenPauses | None = None
     """None where the default pauses apply to failed messages."""
+    decoder: ValueDecoder | None = None
+    """None where values are bodies."""
 
 
 class QueueReader:
@@ -93,6 +96,7 @@ class QueueReader:
         self._background = context.background
         self.replies = context.replies
         self.pauses = context.pauses
+        self.decoder = context.decoder
         self._spans = context.spans
         self._request = MessageRequest(queue.topic, queue.broker_name)
         self._config = context.puller.config

@@ -56,6 +56,7 @@ _NOT_PASSED_ON: Final = frozenset(
         names.REAL_QUEUE_ID,
         names.DELAY,
         names.WAIT,
+        names.POP_CK,
     }
 )
 """Properties that belong to one stored copy, and would be wrong for the next one.
@@ -74,9 +75,14 @@ def note_dead_letter(
     if metrics is not None:
         metrics.add(DEAD_LETTERS, 1, message.queue.topic, group)
     log.warning(
-        "%r is a dead letter of group %s after %d %s", message, group, message.tries + 1,
+        "%r is a dead letter of group %s after %d %s%s", message, group, message.tries + 1,
         "try" if message.tries == 0 else "tries",
+        _why(message),
     )  # fmt: skip
+
+
+def _why(message: InboundMessage) -> str:
+    return f": {message.dead_letter_reason}" if message.dead_letter_reason else ""
 
 
 FailurePolicy: TypeAlias = Callable[[InboundMessage, int | None], Awaitable[int | None]]
@@ -114,7 +120,17 @@ class RetrySender:
         note_dead_letter(message, self.group, self._config.metrics)
 
     async def send_back(self, message: InboundMessage, level: int) -> None:
-        """Ask the message's broker to store it for another try; CallError when it does not."""
+        """Ask the message's broker to store it for another try; CallError when it does not.
+
+        A dead letter with a reason is sent as a whole: a broker knows no reason of its own copy.
+        """
+        if level == DEAD_LETTER and message.dead_letter_reason is not None:
+            try:
+                await self.send_again(message, message.tries + 1, 0, retries_max=0)
+            except RoquetError as error:
+                log.info("%r is given up without its reason: %s", message, error)
+            else:
+                return
         call = SendBack(
             offset=message.position,
             group=self.group,
@@ -124,10 +140,9 @@ class RetrySender:
             max_reconsume_times=self.retries_max,
             broker_name=message.broker_name,
         )
-        address = self._session.routes.leader(message.broker_name)
         operation = "dead_letter" if level == DEAD_LETTER else "nack"
         with self._session.settle_span(operation, message):
-            await self._session.pool.call(address, call, SEND_BACK_TIMEOUT_MS)
+            await self._session.call(message.broker_name, call, SEND_BACK_TIMEOUT_MS)
 
     async def send_again(
         self, message: InboundMessage, times: int, level: int, retries_max: int | None
@@ -149,7 +164,8 @@ class RetrySender:
             try:
                 call = self._retry_call(message, queue, times, level, retries_max)
                 address = routes.leader(queue.broker_name)
-                with self._session.settle_span("nack", message):
+                operation = "nack" if retries_max != 0 else "dead_letter"
+                with self._session.settle_span(operation, message):
                     reply = await self._session.pool.call(address, call, timeout_ms)
                     if reply.code != ResponseCode.SUCCESS:
                         await self._check_visible(call, address, reply)
@@ -188,6 +204,8 @@ class RetrySender:
         system = {names.RETRY_TOPIC: message.whole_topic, names.ORIGIN_MESSAGE_ID: origin}
         if level > 0:
             system[names.DELAY] = str(level)
+        if message.dead_letter_reason is not None:
+            system[names.DEAD_LETTER_REASON] = message.dead_letter_reason
         body, sys_flag = message.stored_body
         return Send(
             body=body,
@@ -271,7 +289,7 @@ class RetryOrdered:
 
     async def _was_sent_away(self, message: InboundMessage, *, is_dead: bool) -> bool:
         if self._sender is None:
-            log.error("%r is dropped after %d tries", message, message.tries + 1)
+            log.error("%r is dropped after %d tries%s", message, message.tries + 1, _why(message))
             return True
         try:
             if is_dead:
@@ -295,6 +313,10 @@ class RetryLocally:
 
     async def __call__(self, message: InboundMessage, delay_ms: int | None) -> int | None:
         """See `FailurePolicy`."""
+        reason = message.dead_letter_reason
+        if delay_ms == DEAD_LETTER and reason is not None and reason == message.undecodable:
+            log.error("%r is skipped, as it cannot be decoded: %s", message, reason)
+            return None  # a PullConsumer moves only what its user gives up
         if delay_ms == DEAD_LETTER:
             try:
                 await self._sender.send_back(message, DEAD_LETTER)
@@ -308,4 +330,7 @@ class RetryLocally:
 
 async def drop_failed(message: InboundMessage, _delay_ms: int | None) -> None:
     """Policy of a broadcasting group: log the failure and drop the message, as in Java."""
-    log.error("%r failed and is dropped: a broadcast message is not sent back", message)
+    log.error(
+        "%r failed and is dropped: a broadcast message is not sent back%s", message,
+        _why(message),
+    )  # fmt: skip

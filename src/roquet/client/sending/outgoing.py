@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from roquet.client.config import ProducerConfig
+from roquet.client.config import Around, ProducerConfig
 from roquet.client.sending.prepare import PreparedMessage
+from roquet.client.sending.send_contexts import send_within
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt, SendStatus
 from roquet.wire.calls.send import Send, SendBatch, SendReply
@@ -62,8 +63,15 @@ async def send_in_span(
     spans: "ClientSpans | None",
     outgoing: OutgoingBatch,
     send: Callable[[OutgoingBatch], Awaitable[Sequence[SendReceipt]]],
+    around: Sequence[Around] = (),
 ) -> Sequence[SendReceipt]:
-    """Send messages that have spans of their own, in one span that is linked to those."""
+    """Send messages that have spans of their own, in one span that is linked to those.
+
+    All of it is within the contexts of `around`.
+    """
+    if around:
+        given = [item.message for item in outgoing.items]
+        return await send_within(around, given, lambda: send_in_span(spans, outgoing, send))
     if spans is None:
         return await send(outgoing)
     with spans.send_created(outgoing.topic, [item.properties for item in outgoing.items]) as span:

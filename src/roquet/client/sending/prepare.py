@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 
 import msgspec
 
@@ -13,7 +13,7 @@ from roquet.client.connection.identity import MessageIdGenerator
 from roquet.client.sending.selectors import QueueSelection
 from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal, UsageError
-from roquet.model.message import Message
+from roquet.model.message import Message, V_co
 from roquet.model.names import BROKER_ONLY_TOPICS, check_topic, is_retry, is_text
 from roquet.model.namespaces import wrap
 from roquet.model.settings import suggest
@@ -85,6 +85,8 @@ class PreparedMessage(msgspec.Struct, frozen=True, gc=False):
     """The selector that chooses the queue; None leaves it to the order key or round robin."""
     sys_flag: int = 0
     """Says how the body is compressed already; 0 for a body as it is."""
+    message: Message[Any] | None = None
+    """As it was given, with its value; None where no context is around its send."""
 
     @property
     def is_bound(self) -> bool:
@@ -113,7 +115,11 @@ class PreparedMessage(msgspec.Struct, frozen=True, gc=False):
         return body, with_compression(0, config.compression)
 
 
-def build_message(message: Message | str, body: bytes | None, fields: MessageFields) -> Message:
+def build_message(
+    message: Message[V_co] | str,
+    body: V_co | None,
+    fields: MessageFields,
+) -> Message[V_co]:
     """Build a Message from the arguments of a send."""
     if isinstance(message, Message):
         if body is not None or fields:
@@ -159,7 +165,7 @@ class MessagePreparer:
     ) -> PreparedMessage:
         """Check and encode a message; MessageIllegal or UsageError say what is wrong with it."""
         if type(message) is not Message or type(message.topic) is not str:
-            _check_message(message)
+            check_message(message)
         body, order_key = message.body, message.order_key
         topic, is_unbatchable = self._topics.get(message.topic) or self._check_topic(message.topic)
         if type(body) is not bytes or not 0 < len(body) <= self._body_size_max:
@@ -235,7 +241,7 @@ def _properties(message: Message, message_id: str, *, delayed: bool) -> str:
     return text
 
 
-def _check_message(message: object) -> None:
+def check_message(message: object) -> None:
     """Raise UsageError unless this is a Message, of a subclass perhaps, whose topic is a text."""
     if not isinstance(message, Message):
         raise UsageError(f"a message is a Message(topic, body), not {message!r:.100}")

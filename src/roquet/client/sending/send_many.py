@@ -41,7 +41,7 @@ BATCH_COUNT_MAX: Final = 500
 FEED_RUN: Final = 1_000
 """Messages that are prepared before the event loop sends and reads: brokers work meanwhile."""
 
-MessageIterable = Iterable[Message] | AsyncIterable[Message]
+MessageIterable = Iterable[Message[Any]] | AsyncIterable[Message[Any]]
 
 
 class NumberedBatch:
@@ -69,7 +69,7 @@ class SendMany:
     def __init__(
         self,
         messages: MessageIterable,
-        prepare: Callable[[Message], PreparedMessage],
+        prepare: Callable[[Message[Any]], PreparedMessage],
         delivery: MessageDelivery,
         in_flight: int = IN_FLIGHT,
         *,
@@ -194,6 +194,7 @@ class SendMany:
                     self._spans,
                     OutgoingBatch.of(batch.messages),
                     lambda outgoing: self._delivery.send(outgoing, None, queue),
+                    self._delivery.config.around,
                 )
         except Exception as error:
             if self._error is None:

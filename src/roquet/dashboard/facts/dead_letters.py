@@ -19,6 +19,7 @@ from roquet.model.errors import NotFound, UsageError
 from roquet.model.printable_text import quantity
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import SubscriptionGroup
+from roquet.rules.consumption.dead_letter_reason import reason_kind
 from roquet.wire.calls.admin.topic import GetGroup
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
@@ -211,7 +212,7 @@ def count_by_reason(counts: Counter[LetterKind], retries_max: int | None) -> Seq
         ReasonCount(
             origin_topic=kind.origin_topic,
             tag=kind.tag,
-            reason=reason_of(kind.failures, retries_max),
+            reason=kind.reason or reason_of(kind.failures, retries_max),
             letters=count,
         )
         for kind, count in counts.most_common()
@@ -219,7 +220,9 @@ def count_by_reason(counts: Counter[LetterKind], retries_max: int | None) -> Seq
 
 
 def _reason(letter: DeadLetter, retries_max: int | None) -> str:
-    return reason_of(letter.message.reconsume_times, retries_max)
+    # The rest of a reason may quote the body, which masks may hide: the message's page has it.
+    kind = reason_kind(letter.reason or "")
+    return kind or reason_of(letter.message.reconsume_times, retries_max)
 
 
 def _place(queue: MessageQueue, offset: int) -> str:

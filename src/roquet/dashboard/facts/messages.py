@@ -15,8 +15,10 @@ from roquet.dashboard.masking import MaskRule, mask_body
 from roquet.model.errors import ConnectFailed, NotFound, RoquetError, UsageError
 from roquet.model.message import StoredMessage
 from roquet.model.names import check_topic
+from roquet.model.properties import DEAD_LETTER_REASON
 from roquet.model.queue import MessageQueue, short_text
 from roquet.model.subscription import ALL
+from roquet.rules.consumption.dead_letter_reason import reason_kind
 
 COUNT: Final = 50
 """Messages of one page by default."""
@@ -222,6 +224,9 @@ async def message_at(
 
 def json_fields(message: StoredMessage, shown: bytes) -> Mapping[str, object]:
     """A message for JSON, with a body that may be shown: text if it is UTF-8, else base64."""
+    values = dict(message.properties)
+    if shown != message.body and (reason := values.get(DEAD_LETTER_REASON)):
+        values[DEAD_LETTER_REASON] = reason_kind(reason)  # the rest may quote what a mask hides
     fields: dict[str, object] = {
         "topic": message.topic,
         "broker": message.broker_name,
@@ -236,7 +241,7 @@ def json_fields(message: StoredMessage, shown: bytes) -> Mapping[str, object]:
         "born_host": message.born_host,
         "stored_ms": message.stored_ms,
         "store_host": message.store_host,
-        "properties": dict(message.properties),
+        "properties": values,
         "body_note": message.body_note,
     }
     try:

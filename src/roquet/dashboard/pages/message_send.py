@@ -50,7 +50,8 @@ async def show_form(request: Request) -> Response:
 
 def form_fields(message: StoredMessage) -> dict[str, str]:
     """The fields of the form that send a message once more."""
-    users = {n: v for n, v in message.properties.items() if n not in properties.RESERVED}
+    not_sent = properties.RESERVED | {properties.DEAD_LETTER_REASON}
+    users = {n: v for n, v in message.properties.items() if n not in not_sent}
     text = message.body.decode("utf-8", "replace")
     # A form would change carriage returns, and takes no control characters.
     is_text = text.encode() == message.body and "\r" not in text and "\x00" not in text

@@ -12,6 +12,7 @@ from roquet.admin.dead_letters import DeadLetter
 from roquet.client.pull import PullConsumer
 from roquet.model import names
 from roquet.model.queue import MessageQueue
+from roquet.rules.consumption.dead_letter_reason import reason_kind
 
 COUNT_TIMEOUT_S: Final = 3.0
 """Time in which the letters of a group are read for one page."""
@@ -26,6 +27,8 @@ class LetterKind(NamedTuple):
     origin_topic: str | None
     tag: str | None
     failures: int
+    reason: str = ""
+    """The kind of its consumer's reason; empty where that gave none."""
 
 
 class QueueTally(msgspec.Struct):
@@ -86,4 +89,6 @@ class LetterTallies:
 
 def kind_of(letter: DeadLetter) -> LetterKind:
     """The kind that a letter is counted in."""
-    return LetterKind(letter.origin_topic, letter.message.tag, letter.message.reconsume_times)
+    message = letter.message
+    reason = reason_kind(letter.reason or "")
+    return LetterKind(letter.origin_topic, message.tag, message.reconsume_times, reason)
