@@ -433,7 +433,7 @@ def targets_of(recipe: str) -> set[str]:
             reached.add(target)
             head, _, steps = rules[target].partition("\n")
             waiting += head.partition("#")[0].split()
-            waiting += re.findall(r"\$\(MAKE\) ([a-z-]+)", steps)
+            waiting += re.findall(r"\$\((?:MAKE\) |call tried-twice,)([a-z-]+)", steps)
     return reached
 
 

@@ -28,7 +28,7 @@ from roquet.client.operator.consumer_health import HealthSource, consumer_health
 from roquet.client.operator.running_info import ConsumerStatus
 from roquet.client.reading.decoding import (
     BodyDecoder,
-    Decode,
+    DecodeFunction,
     DecodedInbox,
     decode_for_batch_handler,
     decode_for_handler,
@@ -105,7 +105,7 @@ class Consumer(Generic[M]):
         namesrv: str | Sequence[str] | None,
         group: str,
         config: ConsumerConfig,
-        decode: Decode | None = None,
+        decode: DecodeFunction | None = None,
     ) -> None:
         group = wrap(config.namespace, group)
         if not can_users_join(check_group(group)) and group != self._own_group:

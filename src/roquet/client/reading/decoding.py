@@ -21,7 +21,7 @@ from roquet.rules.consumption.dead_letter_reason import error_reason, is_of_the_
 
 log = logger(__name__)
 
-Decode: TypeAlias = Callable[[bytes], Any]
+DecodeFunction: TypeAlias = Callable[[bytes], Any]
 """Makes a value of a body; called in the handler's thread, if that is a plain `def`."""
 
 
@@ -31,11 +31,11 @@ class BodyDecoder:
     undecodable = 0
     """Number of bodies that could not be decoded; that of a message counts at each of its tries."""
 
-    def __init__(self, decode: Decode) -> None:
+    def __init__(self, decode: DecodeFunction) -> None:
         self._decode = check_plain_function(decode, "decode", "the body")
 
     def value_of(self, message: InboundMessage[Any]) -> Any:
-        """Decode the message's body. Raises BodyError when that can never be done."""
+        """DecodeFunction the message's body. Raises BodyError when that can never be done."""
         try:
             return self._decode(message.body)
         except (KeyboardInterrupt, SystemExit, CodecMissing):  # of this program
@@ -106,7 +106,7 @@ class DecodedInbox(Inbox[M]):
         self._source.put_first(message)
 
     def _is_handed_out(self, message: M) -> bool:
-        """Decode a message; False when it goes to the dead letters, or comes again."""
+        """DecodeFunction a message; False when it goes to the dead letters, or comes again."""
         try:
             _ = message.value
         except Exception as error:
