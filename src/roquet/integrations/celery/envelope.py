@@ -5,6 +5,7 @@ r"""Envelope: a message of kombu as the body of a message, and the times that it
 
 from collections.abc import Mapping
 from datetime import datetime
+from math import ceil
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -63,7 +64,7 @@ def due_ms(headers: Mapping[str, Any] | None) -> int:
     """
     try:
         eta = datetime.fromisoformat((headers or {})["eta"])
-        return 0 if eta.tzinfo is None else -int(-eta.timestamp() * 1_000)
+        return 0 if eta.tzinfo is None else ceil(eta.timestamp() * 1_000)
     except (KeyError, TypeError, ValueError, OverflowError):
         return 0
 
