@@ -70,6 +70,9 @@ def due_ms(headers: Mapping[str, Any] | None) -> int:
 
 
 def is_expired(payload: Payload, born_ms: int, now_ms: int) -> bool:
-    """Whether a message has outlived the `expiration` of its producer, which is in ms."""
+    """Whether a message has outlived the `expiration` of its producer, which is in ms.
+
+    Tasks never do: Celery's worker drops them itself, and reports that.
+    """
     limit = payload["properties"].get("expiration")
-    return limit is not None and now_ms >= born_ms + int(limit)
+    return limit is not None and "task" not in payload["headers"] and now_ms >= born_ms + int(limit)
