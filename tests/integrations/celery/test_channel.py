@@ -67,7 +67,7 @@ def test_a_rejected_message_is_a_dead_letter(url: str, address: str) -> None:
     with PullConsumer(address, group="audit") as reader:
         namespace = url.rpartition("/")[2]
         (dead,) = reader.queues(f"%DLQ%{namespace}%rejected")
-        assert b'"poison"' in reader.pull(dead, 0).messages[0].body
+        assert b"poison" in reader.pull(dead, 0).messages[0].body
 
 
 def test_a_requeued_message_comes_again_marked_as_redelivered(url: str) -> None:

@@ -70,9 +70,10 @@ def test_a_time_that_says_nothing_to_a_broker_is_left_to_the_worker(eta: object)
 
 
 def test_a_message_expires_after_its_producers_time() -> None:
-    lives = {"properties": {"expiration": "2000"}}
+    lives = {"properties": {"expiration": "2000"}, "headers": {}}
+    assert not is_expired({**lives, "headers": {"task": "t"}}, 1_000, 3_000)
     assert is_expired(lives, 1_000, 3_000)
     assert not is_expired(lives, 1_000, 2_999)
     assert not is_expired({"properties": {}}, 1_000, 9_000)
     with pytest.raises(ValueError, match="soon"):
-        is_expired({"properties": {"expiration": "soon"}}, 1_000, 9_000)
+        is_expired({"properties": {"expiration": "soon"}, "headers": {}}, 1_000, 9_000)

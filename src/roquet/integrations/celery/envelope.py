@@ -5,6 +5,7 @@ r"""Envelope: a message of kombu as the body of a message, and the times that it
 
 from collections.abc import Mapping
 from datetime import datetime
+from math import ceil
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -63,12 +64,15 @@ def due_ms(headers: Mapping[str, Any] | None) -> int:
     """
     try:
         eta = datetime.fromisoformat((headers or {})["eta"])
-        return 0 if eta.tzinfo is None else -int(-eta.timestamp() * 1_000)
+        return 0 if eta.tzinfo is None else ceil(eta.timestamp() * 1_000)
     except (KeyError, TypeError, ValueError, OverflowError):
         return 0
 
 
 def is_expired(payload: Payload, born_ms: int, now_ms: int) -> bool:
-    """Whether a message has outlived the `expiration` of its producer, which is in ms."""
+    """Whether a message has outlived the `expiration` of its producer, which is in ms.
+
+    Tasks never do: Celery's worker drops them itself, and reports that.
+    """
     limit = payload["properties"].get("expiration")
-    return limit is not None and now_ms >= born_ms + int(limit)
+    return limit is not None and "task" not in payload["headers"] and now_ms >= born_ms + int(limit)
