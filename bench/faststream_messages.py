@@ -22,7 +22,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from bench.lib.raw_client import cpu_seconds, ours
+from bench.lib.measures import cpu_seconds
+from bench.lib.raw_client import ours
 from bench.lib.rows import Row, save, show
 from harness.ports import free_port
 from roquet.client import ConsumeFrom, ConsumerConfig
@@ -113,15 +114,14 @@ def our_side() -> Iterator[Side]:
 @contextmanager
 def redis_side(program: str) -> Iterator[Side]:
     """A Redis server without files, and FastStream's RedisBroker."""
-    from faststream.redis import RedisBroker, StreamSub
-
+    faststream = import_module("faststream.redis")  # without types where redis is missing
     redis = import_module("redis")
     port = free_port()
 
     def subscribe(broker: Any, topic: str, workers: int) -> Callable[[Handler], object]:
         # A group that FastStream makes begins with messages that are published later.
         redis.Redis(port=port).xgroup_create(topic, "bench", "0", mkstream=True)
-        stream = StreamSub(
+        stream = faststream.StreamSub(
             topic, group="bench", consumer="one", max_records=READ_AT_ONCE, polling_interval=10
         )
         made: Callable[[Handler], object] = broker.subscriber(stream=stream, max_workers=workers)
@@ -132,7 +132,9 @@ def redis_side(program: str) -> Iterator[Side]:
         try:
             time.sleep(1)
             url = f"redis://127.0.0.1:{port}"
-            yield Side([server.pid], lambda: RedisBroker(url, logger=None), subscribe, "stream")
+            yield Side(
+                [server.pid], lambda: faststream.RedisBroker(url, logger=None), subscribe, "stream"
+            )
         finally:
             server.terminate()
 

@@ -118,8 +118,11 @@ async def test_a_message_that_cannot_be_parsed_does_not_hold_back_its_queue(
     @subscriber
     async def handle(body: str) -> None: ...
 
+    async def nack(_message: Any) -> None:
+        nacked.set()
+
     async def refuse(raw: Any) -> None:
-        monkeypatch.setattr(type(raw), "nack", lambda *_: asyncio.sleep(0, nacked.set()))
+        monkeypatch.setattr(type(raw), "nack", nack)
         raise ValueError("unreadable")
 
     monkeypatch.setattr(subscriber, "process_message", refuse)
