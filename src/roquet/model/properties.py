@@ -73,7 +73,8 @@ messages that are there already. Not a system property either."""
 
 MIRRORED_FROM: Final = "ROQUET_MIRRORED"
 """Source of a message that `roquet mirror` copied from another cluster, as
-CLUSTER/TOPIC/BROKER/QUEUE/OFFSET/ID, each part percent-encoded. Not a system property either."""
+CLUSTER/TOPIC/BROKER/QUEUE/OFFSET/ID, with percent and slash of a part as %25 and %2F. Not a
+system property either."""
 
 BORN_MS: Final = "ROQUET_BORN_MS"
 """When the original of a mirrored message was born, in ms since 1970: a batch has one time for all

@@ -13,7 +13,6 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
-from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -29,6 +28,9 @@ KEPT: Final = frozenset(
 """System properties that a copy keeps; the others say what happened to the original."""
 
 ORIGIN_PARTS: Final = 6
+_ESCAPES: Final = {"%": "%25", "/": "%2F", "\x01": "%01", "\x02": "%02"}
+_ESCAPED: Final = re.compile("|".join(_ESCAPES.values()))
+_PLAIN: Final = {escape: character for character, escape in _ESCAPES.items()}
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 RUNS_MAX: Final = 10_000
@@ -57,7 +59,7 @@ class Origin(msgspec.Struct, frozen=True):
             self.cluster, queue.topic, queue.broker_name, str(queue.queue_id), str(self.offset),
             self.message_id,
         )  # fmt: skip
-        return "/".join(quote(part, safe="", errors="replace") for part in parts)
+        return "/".join(part.translate(str.maketrans(_ESCAPES)) for part in parts)
 
 
 def origin_of(properties: Mapping[str, str]) -> Origin | None:
@@ -67,15 +69,14 @@ def origin_of(properties: Mapping[str, str]) -> Origin | None:
     it has an id of its own.
     """
     text = properties.get(names.MIRRORED_FROM, "")
-    parts = [unquote(part) for part in text.split("/")]
+    parts = [_ESCAPED.sub(lambda found: _PLAIN[found[0]], part) for part in text.split("/")]
     if len(parts) != ORIGIN_PARTS:
         return None
     cluster, topic, broker, queue_id, offset, message_id = parts
     if not (_NUMBER.fullmatch(queue_id) and _NUMBER.fullmatch(offset)):
         return None
     origin = Origin(cluster, MessageQueue(topic, broker, int(queue_id)), int(offset), message_id)
-    own_id = quote(properties.get(names.UNIQUE_KEY, ""), safe="", errors="replace")
-    return origin if text.endswith(f"/{own_id}") else None
+    return origin if message_id == properties.get(names.UNIQUE_KEY, "") else None
 
 
 def copied_properties(

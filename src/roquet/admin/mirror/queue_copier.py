@@ -175,7 +175,7 @@ class QueueCopier:
         self.state.target_end = 0
         found: Origin | None = None
         async for record in self._to.records_between(self.target, begin, end):
-            origin = origin_of(decode_properties(record.properties))
+            origin = origin_of(decode_properties(lossless_text(record.properties)))
             if origin is None or not origin.is_from(self._names.source, self.source):
                 continue
             self.state.target_end = max(self.state.target_end, record.queue_offset + 1)
@@ -190,7 +190,7 @@ class QueueCopier:
         record = next((r for r in pulled.records if r.queue_offset == found.offset), None)
         if record is None:
             return  # retention has deleted it
-        if Origin(found.cluster, found.queue, found.offset, _message_id(record)).text != found.text:
+        if _message_id(record) != found.message_id:
             raise self._other_queue(found.offset)
 
     def _other_queue(self, offset: int) -> MirrorStopped:
