@@ -166,6 +166,25 @@ async def test_a_topic_that_may_not_be_read_is_left_out(
             assert await bodies(consumer, 1, 40_000) == ["orders-secret"]
 
 
+async def test_a_filter_that_changes_while_a_topic_is_looked_up_applies_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    committed = GroupOffsets.committed
+
+    async with virtual_cluster() as running, consumer_of(running) as consumer:
+
+        async def changing(self: GroupOffsets, queue: MessageQueue, **named: Any) -> int | None:
+            monkeypatch.undo()
+            assert isinstance(consumer, PushConsumer)
+            consumer.subscribe(ORDERS, "B")
+            return await committed(self, queue, **named)
+
+        await send(running, "orders-eu")
+        monkeypatch.setattr(GroupOffsets, "committed", changing)
+        await asyncio.sleep(2 * PERIOD_MS / 1000)
+        assert consumer.subscriptions == {"orders-eu": "B"}
+
+
 async def test_members_that_see_different_topics_lose_nothing() -> None:
     """A broker tells the others when one member has found a topic: they look for it, too."""
     async with virtual_cluster() as running:
