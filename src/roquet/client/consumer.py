@@ -28,8 +28,8 @@ from roquet.client.operator.consumer_health import HealthSource, consumer_health
 from roquet.client.operator.running_info import ConsumerStatus
 from roquet.client.reading.decoding import (
     BodyDecoder,
-    DecodeFunction,
     DecodedInbox,
+    DecodeFunction,
     decode_for_batch_handler,
     decode_for_handler,
 )

@@ -35,7 +35,7 @@ class BodyDecoder:
         self._decode = check_plain_function(decode, "decode", "the body")
 
     def value_of(self, message: InboundMessage[Any]) -> Any:
-        """DecodeFunction the message's body. Raises BodyError when that can never be done."""
+        """Decode the message's body. Raises BodyError when that can never be done."""
         try:
             return self._decode(message.body)
         except (KeyboardInterrupt, SystemExit, CodecMissing):  # of this program
@@ -106,7 +106,7 @@ class DecodedInbox(Inbox[M]):
         self._source.put_first(message)
 
     def _is_handed_out(self, message: M) -> bool:
-        """DecodeFunction a message; False when it goes to the dead letters, or comes again."""
+        """Decode a message; False when it goes to the dead letters, or comes again."""
         try:
             _ = message.value
         except Exception as error:
