@@ -64,8 +64,9 @@ class MessageBatch(ReceivedMessage[Any], Generic[M]):
 
     @property
     def unreadable(self) -> str:  # type: ignore[override]
-        """Why one of the bodies cannot be read."""
-        return next((message.unreadable for message in self.messages if message.unreadable), "")
+        """Why one of the bodies cannot be read; those of settled messages do not count."""
+        left = (message for message in self.messages if not message.is_settled)
+        return next((message.unreadable for message in left if message.unreadable), "")
 
     def finish(self, _batch: InboundMessage[Any]) -> None:
         """Report the messages as handled."""
