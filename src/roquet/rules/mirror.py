@@ -59,7 +59,7 @@ class Origin(msgspec.Struct, frozen=True):
             self.cluster, queue.topic, queue.broker_name, str(queue.queue_id), str(self.offset),
             self.message_id,
         )  # fmt: skip
-        return "/".join(part.translate(str.maketrans(_ESCAPES)) for part in parts)
+        return "/".join(part.translate(str.maketrans({**_ESCAPES})) for part in parts)
 
 
 def origin_of(properties: Mapping[str, str]) -> Origin | None:
