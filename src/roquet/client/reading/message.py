@@ -94,6 +94,8 @@ class InboundMessage(Generic[V_co]):
     """Why the consumer's `decode` cannot read the body; None if it can, or has not tried yet."""
     dead_letter_reason: str | None = None
     """Why the message was given up; None if it was not, or nobody says why."""
+    is_undecoded = False
+    """Whether the client gave it up before anybody got it, as `decode` cannot read it."""
 
     def __init__(self, queue: MessageQueue, record: Record, owner: MessageOwner) -> None:
         self.queue = queue
