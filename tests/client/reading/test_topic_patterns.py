@@ -103,6 +103,12 @@ async def test_a_topic_leaves_once_it_is_not_listed_for_a_minute(
         await asyncio.sleep(60)
         assert consumer.subscriptions.keys() == {"orders-eu"}
         assert {queue.topic for queue in consumer.assignment()} == {"orders-eu"}
+        assert consumer._session.routes.readable("orders-us") is None, "its route is not refreshed"
+        hidden.clear()
+        await send(running, "orders-us")
+        await asyncio.sleep(2 * PERIOD_MS / 1000)
+        assert consumer.subscriptions.keys() == {"orders-eu", "orders-us"}
+        assert len(consumer.assignment()) == 8
 
 
 async def test_a_refused_list_is_an_error_that_says_what_to_do() -> None:

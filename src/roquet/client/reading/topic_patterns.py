@@ -136,6 +136,7 @@ class TopicPatterns:
                 for topic in self._joined.keys() - self._absent_since_ms.keys():
                     log.info("group %s: topic %s is gone", self._group, topic)
                     self._leave(topic)
+                    self._session.routes.forget(topic)  # topics may come and go for ever
                 await self._join({t: p for t, p in listed.items() if t not in self._subscribed})
 
     async def _list(self) -> Mapping[str, TopicPattern] | None:
