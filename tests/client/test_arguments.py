@@ -106,8 +106,14 @@ def test_a_plain_function_is_no_coroutine_function() -> None:
         return body
 
     assert check_plain_function(bytes.decode, "decode", "the body") is bytes.decode
-    with pytest.raises(UsageError, match="decode is a plain function, no `async def`"):
-        check_plain_function(later, "decode", "the body")
+
+    class Later:
+        async def __call__(self, body: bytes) -> bytes:
+            return body
+
+    for function in (later, Later()):
+        with pytest.raises(UsageError, match="decode is a plain function, no `async def`"):
+            check_plain_function(function, "decode", "the body")
     with pytest.raises(UsageError, match="decode is called with one argument, the body"):
         check_plain_function(lambda: None, "decode", "the body")
 

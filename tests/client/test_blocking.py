@@ -1,10 +1,13 @@
 """The blocking client against a real cluster."""
 
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -28,8 +31,14 @@ from roquet.client.blocking import (
     ReceivedMessage,
     TransactionProducer,
 )
-from roquet.model.errors import UsageError
+from roquet.client.connection.chosen_pauses import ChosenPauses
+from roquet.client.reading import message as inbound
+from roquet.client.reading.handler_result import fail_message
+from roquet.model.errors import CodecMissing, UsageError
+from roquet.model.queue import MessageQueue
 from roquet.testing.cluster import BlockingCluster
+from roquet.wire.records import record
+from roquet.wire.records.compression import Compression, compress, with_compression
 
 FIRST = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
 
@@ -421,3 +430,57 @@ def test_types_of_constructor_arguments_are_in_the_same_module() -> None:
     shared = {"ConsumeFrom", "ConsumerConfig", "Message", "ProducerConfig"}
     assert shared <= set(blocking.__all__)
     assert all(getattr(blocking, name) is getattr(client, name) for name in shared)
+
+
+class Settlement:
+    """Owner of messages in this thread: records how they are settled."""
+
+    is_held = True
+
+    def __init__(self, backoff: Any = None) -> None:
+        self.delays: list[int | None] = []
+        self.pauses = ChosenPauses(backoff)
+
+    def retry(self, message: object, delay_ms: int | None) -> None:
+        self.delays.append(delay_ms)
+
+    def pair(self, body: bytes = b"x", flag: int = 0) -> tuple[ReceivedMessage, Any]:
+        """A message as a plain `def` gets it, and that of the pool."""
+        host = bytes((10, 0, 0, 1, 0, 0, 42, 159))
+        raw = record.pack(0, 0, 0, 0, flag, 1, host, 2, host, 0, 0, body, b"t", b"")
+        owner: Any = self
+        inner = inbound.ReceivedMessage(MessageQueue("t", "a", 0), record.decode(raw), owner)
+        thread: Any = SimpleNamespace(
+            loop=SimpleNamespace(call_soon_threadsafe=lambda call, *given: call(*given))
+        )
+        return ReceivedMessage(inner, thread), inner
+
+
+@pytest.mark.parametrize("way", ["handler", "nack", "with"])
+def test_a_message_waits_for_the_package_of_its_body(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body, flag = compress(b"x", Compression.ZSTD, 1), with_compression(0, Compression.ZSTD)
+    owner = Settlement()
+    message, inner = owner.pair(body, flag)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(CodecMissing) as missing, message if way == "with" else nullcontext():
+        len(message.body)
+    if way == "handler":
+        fail_message(inner, missing.value)
+    elif way == "nack":
+        message.nack(5)
+    assert owner.delays == [inbound.UNREADABLE]
+
+
+def test_a_backoff_gets_the_error_of_the_block() -> None:
+    errors: list[BaseException | None] = []
+
+    def backoff(_attempt: int, error: BaseException | None) -> float:
+        errors.append(error)
+        return 7.0
+
+    owner, fault = Settlement(backoff), ValueError("no order")
+    with pytest.raises(ValueError, match="no order"), owner.pair()[0]:
+        raise fault
+    assert (errors, owner.delays) == ([fault], [7_000])

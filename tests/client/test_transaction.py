@@ -21,6 +21,7 @@ from roquet.client import (
     TransactionState,
 )
 from roquet.client.connection import session
+from roquet.client.metrics import SENT, ClientMetrics
 from roquet.model.errors import (
     CallError,
     CallRefused,
@@ -191,6 +192,23 @@ async def test_a_half_message_certainly_not_stored_is_retried_within_the_timeout
             async with producer.transaction("t", b"never", timeout_ms=50):
                 pass
         assert len(pool_calls.faults[Send]) == 4, "the time was over"
+
+
+async def test_retries_of_a_half_message_pause_as_the_backoff_says_and_count_as_one_send() -> None:
+    metrics, chosen = ClientMetrics(), list[Any]()
+
+    def backoff(attempt: int, error: BaseException | None) -> float:
+        chosen.append((attempt, type(error)))
+        return 0.7
+
+    async with producing(backoff=backoff, metrics=metrics) as (_, producer, pool_calls):
+        pool_calls.faults[Send] = [CallRefused(ResponseCode.SYSTEM_BUSY, "busy")] * 2
+        began_ms = this_loop().clock.monotonic_ms()
+        async with producer.transaction("t", b"m"):
+            assert this_loop().clock.monotonic_ms() - began_ms == pytest.approx(1_400, abs=20)
+    assert chosen == [(1, CallRefused), (2, CallRefused)]
+    sent = [(n, v) for n, v in metrics.snapshot().items() if n.startswith(SENT.name)]
+    assert [(n.partition('result="')[2][:2], v) for n, v in sent] == [("ok", 1)]
 
 
 async def test_a_half_message_that_would_be_refused_again_is_sent_once() -> None:

@@ -94,20 +94,25 @@ async def test_a_message_waits_and_no_try_counts(
         assert (read, tries) == ([b"plain", BODY], [0])
 
 
-async def test_no_message_of_a_batch_counts_a_try(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["push", "pop"])
+async def test_a_batch_waits_only_for_those_that_cannot_be_read(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[list[int]] = []
+    read: list[bytes] = []
 
     async def handle(messages: Sequence[ReceivedMessage]) -> None:
         seen.append([message.tries for message in messages])
-        assert all(message.body for message in messages)
+        read.extend([message.body for message in messages])
 
-    async with squeezed(monkeypatch) as running, consumer(running, "push") as lacking:
+    async with squeezed(monkeypatch) as running, consumer(running, kind) as lacking:
         run = asyncio.create_task(lacking.run_batch(handle, wait_ms=1_000))
         await asyncio.sleep(1_800)
         lacking.stop()
         await run
     assert len(seen) > 50
     assert {tries for batch in seen for tries in batch} == {0}
+    assert read == [b"plain"], "no other message comes with the one that cannot be read for ever"
 
 
 async def test_an_exception_of_the_handlers_own_counts_no_try_either(

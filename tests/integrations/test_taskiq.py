@@ -1,6 +1,7 @@
 import asyncio
 import gc
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -24,7 +25,14 @@ from taskiq.receiver import Receiver
 
 from roquet.admin import groups
 from roquet.admin.client import AdminClient
-from roquet.client import ConsumeFrom, ConsumerConfig, Producer, ProducerConfig, UsageError
+from roquet.client import (
+    Compression,
+    ConsumeFrom,
+    ConsumerConfig,
+    Producer,
+    ProducerConfig,
+    UsageError,
+)
 from roquet.integrations.taskiq import RocketMQBroker, RocketMQResultBackend, message_of
 from roquet.model.errors import MessageIllegal, NotFound
 from roquet.rules.consumption.priority import PRIORITY_MAX
@@ -318,6 +326,26 @@ async def test_an_unreadable_task_is_skipped_and_an_unknown_one_as_well(
                 await until(lambda: ran)
                 await asyncio.sleep(30)
         assert ran == ["w"]
+
+
+async def test_a_task_waits_for_the_package_that_its_body_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    squeezed = ProducerConfig(compression=Compression.ZSTD, compress_from=1)
+    async with cluster() as running:
+        broker, ran = broker_of(running, producer=squeezed), list[str]()
+        task = broker.task("shop:bill")(bill_of(ran, "w"))
+        await broker.startup()
+        await task.kiq()
+        await broker.shutdown()
+        monkeypatch.setitem(sys.modules, "zstandard", None)
+        worker = broker_of(running)
+        worker.task("shop:bill")(bill_of(ran, "w"))
+        async with working(worker):
+            await asyncio.sleep(100)
+            assert ran == []
+            monkeypatch.undo()
+            await until(lambda: ran == ["w"])
 
 
 @pytest.mark.parametrize("middleware", [SimpleRetryMiddleware(3), SmartRetryMiddleware(3)])

@@ -13,7 +13,8 @@ TEXTS = {
 OURS = {
     properties.SINK_ROW, properties.REPLAYED_FROM, properties.SET_ASIDE_SERVICE,
     properties.SET_ASIDE_REASON, properties.SET_ASIDE_PLACE, properties.SET_ASIDE_GOAL,
-    properties.BODY_TYPE, properties.DEAD_LETTER_REASON,
+    properties.BODY_TYPE, properties.DEAD_LETTER_REASON, properties.MIRRORED_FROM,
+    properties.BORN_MS,
 }  # fmt: skip
 """Not system properties: Apache's peers see those of a user."""
 

@@ -93,7 +93,10 @@ def check_queues(queues: object) -> list[MessageQueue]:
 
 def check_plain_function(function: F, name: str, argument: str) -> F:
     """Return a function that is no `async def`; UsageError for any other value."""
-    if inspect.iscoroutinefunction(check_function(function, name, argument)):
+    check_function(function, name, argument)
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        type(function).__call__
+    ):
         raise UsageError(f"{name} is a plain function, no `async def`: it may not wait")
     return function
 

@@ -11,7 +11,7 @@ import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import wraps
+from functools import cached_property, wraps
 from types import MappingProxyType
 from typing import (
     Any,
@@ -131,6 +131,11 @@ class ReceivedMessage(InboundMessage[V_co]):
         self._thread = thread
         self._loop = thread.loop
 
+    @cached_property
+    def body(self) -> bytes:
+        """The content; see `roquet.client.ReceivedMessage`."""
+        return self._message.body  # which notes there if it cannot be read here
+
     def ack(self) -> None:
         """Acknowledge the message: it never comes again once the offset is committed."""
         self._settle(settle)
@@ -144,7 +149,7 @@ class ReceivedMessage(InboundMessage[V_co]):
         """Move the message to the group's dead letters, with the reason as a property there."""
         self._settle(give_up, check_reason(reason))
 
-    def _settle(self, function: Callable[..., None], *arguments: int | str | None) -> None:
+    def _settle(self, function: Callable[..., None], *arguments: object) -> None:
         self._is_settled = True
         self._loop.call_soon_threadsafe(function, self._message, *arguments)
 
@@ -160,7 +165,7 @@ class ReceivedMessage(InboundMessage[V_co]):
         if error is None:
             self.ack()
         else:
-            self.nack()
+            self._settle(retry_later, None, error)
 
 
 M = TypeVar("M", bound=ReceivedMessage[Any])

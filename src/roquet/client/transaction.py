@@ -161,7 +161,7 @@ class TransactionProducer(Producer[V]):
         self._checking = TransactionChecker(check, self.group)
         # A half message with an unknown outcome must not be sent twice: the broker would ask about
         # both.
-        once = msgspec.structs.replace(config, retry_times=0)
+        once = msgspec.structs.replace(config, retry_times=0, metrics=None)
         self._once = MessageDelivery(self._session, once, self.group)
         self._session.router.add(CheckTransactionState, self._checking.answer)
 
@@ -272,7 +272,9 @@ class TransactionProducer(Producer[V]):
                 self._config.around,
                 prepared.message,
                 lambda: send_in_span(
-                    self._session.spans, half, lambda half: self._send_half(half, deadline_ms)
+                    self._session.spans,
+                    half,
+                    lambda half: self._delivery.count(half, self._send_half(half, deadline_ms)),
                 ),
             )
         parse_offset_message_id(receipt.offset_message_id)  # raises if it has no position
@@ -289,7 +291,7 @@ class TransactionProducer(Producer[V]):
     async def _send_half(self, half: OutgoingBatch, deadline_ms: int) -> Sequence[SendReceipt]:
         clock = self._config.clock
         pauses_ms = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
-        left_tries = self._config.retry_times
+        retry_times = left_tries = self._config.retry_times
         while True:
             try:
                 return await self._once.send(half, deadline_ms, None, self._turn)
@@ -299,12 +301,16 @@ class TransactionProducer(Producer[V]):
                 is_last = left_ms <= 0 or not (left_tries or is_failover)
                 if is_last or not error.definite or not is_retryable(error):
                     raise
+                pause_ms = next(pauses_ms)
+                if not is_failover:
+                    left_tries -= 1
+                    attempt = retry_times - left_tries
+                    chosen_ms = self._delivery.chosen_pauses.pause_ms(attempt, error)
+                    pause_ms = pause_ms if chosen_ms is None else chosen_ms
             if is_failover:
                 await self._delivery.refresh_route(half.topic, left_ms)
-            else:
-                left_tries -= 1
             left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
-            await clock.sleep(min(next(pauses_ms), left_ms))
+            await clock.sleep(min(pause_ms, left_ms))
 
     async def _end(self, transaction: Transaction) -> None:
         """Tell the broker a transaction's state; CallRefused if the message cannot be delivered."""

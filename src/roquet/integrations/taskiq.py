@@ -26,6 +26,7 @@ from taskiq.depends.progress_tracker import TaskProgress
 from roquet.admin import messages
 from roquet.admin.client import AdminClient
 from roquet.client import (
+    CodecMissing,
     ConsumeFrom,
     ConsumerConfig,
     Message,
@@ -39,6 +40,7 @@ from roquet.client import (
     UsageError,
 )
 from roquet.client.connection.background import cancel_and_wait
+from roquet.client.reading.handler_result import fail_message
 from roquet.log_records import logger
 from roquet.model.namespaces import wrap
 from roquet.net.clock import clock_of_loop, every
@@ -244,9 +246,15 @@ class _TaskReader:
         return None
 
     async def _hold(self, message: PoppedMessage, renew_ms: int) -> _HeldTask | None:
-        """Hold a message; None for one that cannot be read, which becomes a dead letter."""
+        """Hold a message; None for one that cannot be read.
+
+        It becomes a dead letter, or waits for a package that is missing here.
+        """
         try:
             body = message.body
+        except CodecMissing as error:
+            fail_message(message, error)
+            return None
         except RecordError as error:
             log.warning("%r cannot be read and is given up: %s", message, error)
             await message.dead_letter()

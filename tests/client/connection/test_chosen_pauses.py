@@ -45,10 +45,28 @@ def broken(_attempt: int, _error: object) -> float:
     raise KeyError("x")
 
 
+def cancelled(_attempt: int, _error: object) -> float:
+    raise asyncio.CancelledError
+
+
+class Nameless:
+    """A value that cannot even be shown."""
+
+    def __repr__(self) -> str:
+        raise ValueError
+
+
 @pytest.mark.parametrize(
     "backoff",
-    [lambda *_: math.nan, lambda *_: -1, lambda *_: None, broken],
-    ids=["nan", "negative", "none", "raises"],
+    [
+        lambda *_: math.nan,
+        lambda *_: -1,
+        lambda *_: None,
+        lambda *_: Nameless(),
+        broken,
+        cancelled,
+    ],
+    ids=["nan", "negative", "none", "nameless", "raises", "cancelled"],
 )
 def test_a_failure_is_said_once_and_the_default_applies(
     backoff: Callable[..., Any], caplog: pytest.LogCaptureFixture

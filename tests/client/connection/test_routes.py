@@ -41,6 +41,18 @@ async def test_a_topics_queues_are_found_once_and_remembered() -> None:
         assert [broker.broker_name for broker in routes.brokers_of("t")] == ["a", "b"]
 
 
+async def test_a_forgotten_topic_is_refreshed_no_more_until_somebody_asks() -> None:
+    async with routing(t={"a": 1}, u={"a": 1}) as (cluster, routes):
+        for topic in ("t", "u"):
+            assert await routes.find_readable(topic)
+        routes.forget("t")
+        assert (routes.readable("t"), routes.writable("t")) == (None, None)
+        await routes.refresh_all()
+        assert cluster.asked == ["t", "u", "u"]
+        assert routes.leader("a") == cluster.a.address
+        assert await routes.find_readable("t")
+
+
 async def test_concurrent_lookups_share_one_request() -> None:
     async with routing(t={"a": 2}) as (cluster, routes):
         await asyncio.gather(*(routes.refresh("t") for _ in range(50)))

@@ -9,6 +9,7 @@ from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import BackgroundTasks
 from roquet.client.connection.identity import ClientIdentity
 from roquet.client.connection.session import Session
+from roquet.client.metrics import HANDLED, ClientMetrics
 from roquet.client.popping.acks import PopAcks
 from roquet.client.popping.pop_batch import PopBatch, PoppedMessage, PopReplyParser, PopTarget
 from roquet.client.reading.message import give_up, owner_of, retry_later, settle
@@ -179,6 +180,20 @@ async def test_after_the_last_try_it_is_a_dead_letter_and_only_then_acknowledged
     assert [call.delay_level for call in fake.of(SendBack)] == [-1] * buried
     assert len(fake.of(BatchAck)) == buried
     assert len(fake.of(ChangeInvisible)) == 1 - buried
+
+
+async def test_a_try_that_ends_as_a_dead_letter_counts_once_as_failed() -> None:
+    metrics = ClientMetrics()
+    acks = made(FakeSession(), metrics=metrics)
+    first, second = messages(acks, 2)
+    give_up(first)
+    settle(second)
+    await acks.close(1_000)
+    counts = {n: v for n, v in metrics.snapshot().items() if n.startswith(HANDLED.name)}
+    assert {name.split('result="')[1][:6]: count for name, count in counts.items()} == {
+        "failed": 1,
+        'ok",to': 1,
+    }
 
 
 async def test_a_dead_letter_that_was_not_stored_is_not_acknowledged() -> None:

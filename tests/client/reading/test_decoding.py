@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 from tests.client.conftest import FakeCluster, config_of, fake_cluster, filled, until
+from tests.conversation.conftest import producer_of, virtual_cluster
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.pull import PullConsumer
 from roquet.client.push import PushConsumer
 from roquet.client.reading.message import ReceivedMessage
 from roquet.model.errors import BodyError, UsageError
@@ -323,3 +325,20 @@ async def coroutine(body: bytes) -> int:
 def test_only_a_plain_function_decodes(decode: Any) -> None:
     with pytest.raises(UsageError, match=r"decode is a (plain )?function"):
         PushConsumer("127.0.0.1:9876", group="g", decode=decode)
+
+
+async def test_a_pull_consumers_user_gives_up_what_cannot_be_decoded() -> None:
+    """With the decoder's reason, too: he asks for the dead letter, and no handler skips it."""
+    async with virtual_cluster() as running:
+        async with producer_of(running) as producer:
+            await producer.send("t", b"bad")
+        config = config_of(ConsumerConfig, consume_from=ConsumeFrom.FIRST)
+        reader = PullConsumer(running.namesrv_addr, group="g", config=config, decode=number)
+        async with reader:
+            await reader.subscribe("t")
+            (message,) = await reader.fetch(1)
+            await message.dead_letter(message.undecodable)
+            await asyncio.sleep(10)
+            (dead,) = await reader.queues(DEAD)
+            (letter,) = (await reader.pull(dead, 0)).messages
+            assert letter.properties["DLQ_REASON"] == BAD

@@ -12,7 +12,7 @@ from tests.client.reading.test_handler_pool import RecordingOwner, filled
 from roquet.client.config import ConsumerConfig
 from roquet.client.reading.handler_pool import create_pool
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import ReceivedMessage, retry_later, settle
+from roquet.client.reading.message import DEAD_LETTER, ReceivedMessage, retry_later, settle
 from roquet.client.reading.message_batch import (
     BatchHandler,
     BatchInbox,
@@ -164,6 +164,18 @@ async def test_a_wrong_result_is_a_failure_of_all_and_ends_the_run() -> None:
     with pytest.raises(Exception, match="make it an `async def`"):
         await pool.run()
     assert owner.failed == [b"0", b"1"]
+
+
+async def test_a_settled_message_that_was_unreadable_does_not_decide_for_the_others() -> None:
+    owner = RecordingOwner()
+
+    async def handler(messages: Messages) -> None:
+        messages[0].unreadable = "no package"
+        await messages[0].dead_letter()
+        raise ValueError
+
+    await handled(handler, owner, 3, 3)
+    assert owner.delays == [DEAD_LETTER, None, None]
 
 
 async def test_messages_of_revoked_queues_do_not_hold_a_batch() -> None:

@@ -19,7 +19,7 @@ from roquet.client import (
     PushConsumer,
     UsageError,
 )
-from roquet.client.connection.routes import NameServers
+from roquet.client.connection.routes import NameServers, Routes
 from roquet.client.consumer import Consumer
 from roquet.client.reading.offsets import GroupOffsets
 from roquet.model.queue import MessageQueue
@@ -89,7 +89,15 @@ async def test_a_topic_leaves_once_it_is_not_listed_for_a_minute(
         is_fresh = "everything" in hidden  # as of a name server that was just started
         return [] if is_fresh else [topic for topic in topics if topic not in hidden]
 
+    forgotten: list[str] = []
+    forget = Routes.forget
+
+    def forget_topic(self: Routes, topic: str) -> None:
+        forgotten.append(topic)
+        forget(self, topic)
+
     monkeypatch.setattr(NameServers, "list_topics", list_topics)
+    monkeypatch.setattr(Routes, "forget", forget_topic)
     async with virtual_cluster() as running, consumer_of(running) as consumer:
         await send(running, "orders-eu", "orders-us")
         await asyncio.sleep(PERIOD_MS / 1000 + 2)
@@ -103,6 +111,12 @@ async def test_a_topic_leaves_once_it_is_not_listed_for_a_minute(
         await asyncio.sleep(60)
         assert consumer.subscriptions.keys() == {"orders-eu"}
         assert {queue.topic for queue in consumer.assignment()} == {"orders-eu"}
+        assert forgotten == ["orders-us"], "its route is refreshed no more"
+        hidden.clear()
+        await send(running, "orders-us")
+        await asyncio.sleep(2 * PERIOD_MS / 1000)
+        assert consumer.subscriptions.keys() == {"orders-eu", "orders-us"}
+        assert len(consumer.assignment()) == 8
 
 
 async def test_a_refused_list_is_an_error_that_says_what_to_do() -> None:
@@ -164,6 +178,25 @@ async def test_a_topic_that_may_not_be_read_is_left_out(
             assert caplog.text.count("orders-secret matches a pattern and is left out") == 1
             refused.clear()
             assert await bodies(consumer, 1, 40_000) == ["orders-secret"]
+
+
+async def test_a_filter_that_changes_while_a_topic_is_looked_up_applies_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    committed = GroupOffsets.committed
+
+    async with virtual_cluster() as running, consumer_of(running) as consumer:
+
+        async def changing(self: GroupOffsets, queue: MessageQueue, **named: Any) -> int | None:
+            monkeypatch.undo()
+            assert isinstance(consumer, PushConsumer)
+            consumer.subscribe(ORDERS, "B")
+            return await committed(self, queue, **named)
+
+        await send(running, "orders-eu")
+        monkeypatch.setattr(GroupOffsets, "committed", changing)
+        await asyncio.sleep(2 * PERIOD_MS / 1000)
+        assert consumer.subscriptions == {"orders-eu": "B"}
 
 
 async def test_members_that_see_different_topics_lose_nothing() -> None:

@@ -1,5 +1,6 @@
 """Queues, exchanges, acknowledgements and prefetch, through kombu's own classes."""
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 
+from roquet.client import Compression, ProducerConfig
 from roquet.client.blocking import Producer as PlainProducer
 from roquet.client.blocking import PullConsumer
 from roquet.net.clock import SYSTEM_CLOCK
@@ -195,6 +197,21 @@ def test_a_foreign_message_is_a_dead_letter_and_stops_nobody(
         publish(connection, queue, "ours")
         assert [m.payload for m in received(connection, queue)] == ["ours"]
     assert caplog.text.count("no message of kombu") == 3
+
+
+def test_a_message_waits_for_the_package_that_its_body_needs(
+    url: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, namespace = Queue("squeezed"), url.rpartition("/")[2]
+    config = ProducerConfig(compression=Compression.ZSTD, compress_from=1)
+    with Connection(url) as connection, PlainProducer(address, config=config) as stranger:
+        queue(connection.default_channel).declare()
+        stranger.send(f"{namespace}%squeezed", b"{}" * 10)
+        monkeypatch.setitem(sys.modules, "zstandard", None)
+        assert received(connection, queue) == []
+    monkeypatch.undo()
+    with PullConsumer(address, group="audit") as reader:
+        assert not reader.queues(f"%DLQ%{namespace}%squeezed")
 
 
 def test_queues_are_measured_purged_and_deleted(connection: Connection) -> None:

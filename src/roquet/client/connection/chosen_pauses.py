@@ -1,8 +1,11 @@
 """Chosen pauses: a user's own backoff, and the default where it fails."""
 
+from datetime import timedelta
+
 from roquet.client.config import Backoff
 from roquet.log_records import logger
 from roquet.rules.backoff import chosen_pause_ms
+from roquet.rules.consumption.dead_letter_reason import error_reason
 
 log = logger(__name__)
 
@@ -23,12 +26,16 @@ class ChosenPauses:
             return None
         try:
             chosen = self._backoff(attempt, error)
-        except Exception as fault:
-            problem = f"raised {fault!r:.200}"
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as fault:  # a cancelled future's, too: it must not end a worker
+            problem = f"raised {error_reason(fault):.200}"
         else:
             if (pause_ms := chosen_pause_ms(chosen)) is not None:
                 return pause_ms
-            problem = f"returned {chosen!r:.100}, not a timedelta or seconds from 0 to a day"
+            is_number = isinstance(chosen, int | float | timedelta)
+            shown = repr(chosen)[:100] if is_number else f"a {type(chosen).__name__}"
+            problem = f"returned {shown}, not a timedelta or seconds from 0 to a day"
         if not self._is_said:
             self._is_said = True
             log.warning(

@@ -218,6 +218,12 @@ class Routes:
         await self.refresh(queue.topic)
         return queue.topic not in self._borrowed and queue in self._writable.get(queue.topic, ())
 
+    def forget(self, topic: str) -> None:
+        """Refresh the route of a topic no more, until somebody asks for it again."""
+        self._routes.pop(topic, None)
+        self._writable.pop(topic, None)
+        self._borrowed.discard(topic)
+
     def invalidate(self) -> None:
         """Refresh all routes soon: a call failed that a stale route may have caused."""
         self._invalidated.set()

@@ -19,9 +19,9 @@ from roquet.client.popping.pop_batch import PopBatch, PoppedMessage
 from roquet.client.reading.message import (
     DEAD_LETTER,
     UNREADABLE,
-    UNREADABLE_PAUSE_MS,
     InboundMessage,
     Replies,
+    unreadable_pause_ms,
 )
 from roquet.client.reading.request_reply import ReplySender
 from roquet.client.reading.retry import RetrySender, note_dead_letter
@@ -107,7 +107,7 @@ class PopAcks:
                         await self._send(broker, acks)
                     throttle.clear()
                     self.acked_ms = self._config.clock.monotonic_ms()
-                    self._count(acks)
+                    self._count(batches, acks)
                 except CallError as error:
                     throttle.report(error)
                     self._session.routes.invalidate()
@@ -116,10 +116,10 @@ class PopAcks:
         finally:
             del self._senders[broker]
 
-    def _count(self, acks: list[PopAck]) -> None:
+    def _count(self, batches: list[PopBatch], acks: list[PopAck]) -> None:
         if (metrics := self._config.metrics) is not None:
-            for ack in acks:
-                count = decode_bits(ack.bits).bit_count()
+            for batch, ack in zip(batches, acks, strict=True):
+                count = (decode_bits(ack.bits) & ~batch.failed).bit_count()
                 metrics.add(HANDLED, count, ack.topic, self._group, "ok")
 
     def _span(self, broker: str, acks: list[PopAck]) -> AbstractContextManager[object]:
@@ -178,7 +178,7 @@ class PopAcks:
             metrics.add(HANDLED, 1, batch.target.topic, self._group, "failed")
         try:
             if delay_ms == UNREADABLE:
-                await self._change(batch, message, UNREADABLE_PAUSE_MS, suspend=True)
+                await self._change(batch, message, unreadable_pause_ms(message), suspend=True)
                 return
             group = await self._settings(broker)
             if delay_ms == DEAD_LETTER or times >= self._limit(group):
@@ -194,7 +194,7 @@ class PopAcks:
     async def _send_to_dead_letters(self, batch: PopBatch, message: InboundMessage) -> None:
         """Send a message to the dead letters, and acknowledge it after that."""
         await self._retries.send_back(message, DEAD_LETTER)
-        batch.finish(message)
+        batch.finish(message, has_failed=True)
         note_dead_letter(message, self._group, self._config.metrics)
 
     async def _change(

@@ -66,7 +66,7 @@ class PopTarget(msgspec.Struct, frozen=True):
 class PopBatch:
     """Messages of one queue that are invisible to other members for a time."""
 
-    __slots__ = ("acked", "expires_ms", "handle", "is_listed", "queue", "target")
+    __slots__ = ("acked", "expires_ms", "failed", "handle", "is_listed", "queue", "target")
 
     def __init__(self, target: PopTarget, handle: ReceiptHandle) -> None:
         self.target = target
@@ -77,6 +77,8 @@ class PopBatch:
         self.acked = 0
         """Bit n is set while the message at offset `start + n` is finished and not acknowledged
         yet."""
+        self.failed = 0
+        """Bit n is set once the message at offset `start + n` has become a dead letter."""
         self.is_listed = False
 
     @property
@@ -104,9 +106,12 @@ class PopBatch:
         """Whether the messages are still invisible to others."""
         return self.target.clock.monotonic_ms() < self.expires_ms
 
-    def finish(self, message: InboundMessage) -> None:
-        """Mark the message as finished."""
-        self.acked |= 1 << message.queue_offset - self.handle.start
+    def finish(self, message: InboundMessage, *, has_failed: bool = False) -> None:
+        """Mark the message as finished, after a success or as a dead letter."""
+        bit = 1 << message.queue_offset - self.handle.start
+        self.acked |= bit
+        if has_failed:
+            self.failed |= bit
         if not self.is_listed:
             self.is_listed = True
             self.target.acks.ack(self)

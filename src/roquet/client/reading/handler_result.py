@@ -72,6 +72,7 @@ def fail_message(message: ReceivedMessage[Any], error: BaseException) -> None:
         retry_later(message)
         return
     if message.undecodable is not None:
+        message.is_undecoded = True
         give_up(message, message.undecodable)
         return
     log.warning(

@@ -1,6 +1,6 @@
 """ReceivedMessage: a message of a consumer, with its methods to settle it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
@@ -33,10 +33,17 @@ DEAD_LETTER: Final = -1
 
 UNREADABLE: Final = -2
 """Instead of a delay: this process lacks the package of the body's compression. The message comes
-again after UNREADABLE_PAUSE_MS, and the try does not count."""
+again after a pause, and the try does not count."""
 
 UNREADABLE_PAUSE_MS: Final = 30_000
 """Pause before a message comes again whose body cannot be read here."""
+
+COMPANION: Final = "it was handled together with a message that cannot be read here"
+"""Instead of the reason why a message is unreadable: it comes again after COMPANION_PAUSE_MS, while
+the other one still waits."""
+
+COMPANION_PAUSE_MS: Final = 1_000
+"""Pause before such a message comes again."""
 
 DamagedRecordListener = Callable[[int, RecordError], object]
 """Called with the queue offset of an unreadable record, and the error."""
@@ -56,7 +63,7 @@ class MessageOwner(Protocol):
         """Let the message come again after a delay; None leaves the delay to the owner.
 
         DEAD_LETTER instead of a delay: it never comes again, but goes to the dead letters.
-        UNREADABLE: it comes again, and its tries do not count.
+        UNREADABLE: it comes again after `unreadable_pause_ms`, and its tries do not count.
         """
 
 
@@ -87,6 +94,8 @@ class InboundMessage(Generic[V_co]):
     """Why the consumer's `decode` cannot read the body; None if it can, or has not tried yet."""
     dead_letter_reason: str | None = None
     """Why the message was given up; None if it was not, or nobody says why."""
+    is_undecoded = False
+    """Whether the client gave it up before anybody got it, as `decode` cannot read it."""
 
     def __init__(self, queue: MessageQueue, record: Record, owner: MessageOwner) -> None:
         self.queue = queue
@@ -311,6 +320,31 @@ def give_up(message: InboundMessage[Any], reason: str | None = None) -> None:
         message.dead_letter_reason = (reason and reason_text(reason)) or None
         message._owner.retry(message, DEAD_LETTER)
         message._is_settled = message.has_failed = True
+
+
+def set_unreadable(messages: Sequence[InboundMessage[Any]]) -> None:
+    """Let messages, of which one cannot be read before a package is installed, fail as such.
+
+    Those that can be read come again sooner, so that they do not meet it again for ever.
+    """
+    for message in messages:
+        if not message._is_settled:
+            message.unreadable = _missing_package(message._record.sys_flag) or COMPANION
+
+
+def _missing_package(sys_flag: int) -> str:
+    try:
+        decompress(b"", sys_flag)  # the package is needed before the body is looked at
+    except CodecMissing as error:
+        return str(error)
+    except RecordError:
+        pass
+    return ""
+
+
+def unreadable_pause_ms(message: InboundMessage[Any]) -> int:
+    """Pause before a message comes again that is unreadable, or was handled with such a one."""
+    return COMPANION_PAUSE_MS if message.unreadable == COMPANION else UNREADABLE_PAUSE_MS
 
 
 def next_try(message: AnyM) -> AnyM:

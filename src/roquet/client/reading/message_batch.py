@@ -11,7 +11,14 @@ from typing import Any, Final, Generic, Self, TypeAlias
 from roquet.client.reading.handler_pool import MessageHandler, is_coroutine_function
 from roquet.client.reading.handler_result import fail_message
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import InboundMessage, M, ReceivedMessage, retry_later, settle
+from roquet.client.reading.message import (
+    InboundMessage,
+    M,
+    ReceivedMessage,
+    retry_later,
+    set_unreadable,
+    settle,
+)
 
 BATCH_SIZE: Final = 500
 """Default number of messages of one batch."""
@@ -57,8 +64,9 @@ class MessageBatch(ReceivedMessage[Any], Generic[M]):
 
     @property
     def unreadable(self) -> str:  # type: ignore[override]
-        """Why one of the bodies cannot be read."""
-        return next((message.unreadable for message in self.messages if message.unreadable), "")
+        """Why one of the bodies cannot be read; those of settled messages do not count."""
+        left = (message for message in self.messages if not message.is_settled)
+        return next((message.unreadable for message in left if message.unreadable), "")
 
     def finish(self, _batch: InboundMessage[Any]) -> None:
         """Report the messages as handled."""
@@ -77,9 +85,9 @@ class MessageBatch(ReceivedMessage[Any], Generic[M]):
 
     def retry(self, _batch: InboundMessage[Any], delay_ms: int | None) -> None:
         """Let the messages come again after a delay; None leaves it to their owners."""
-        unreadable = self.unreadable
+        if self.unreadable:
+            set_unreadable(self.messages)  # no try of the others counts either
         for message in self.messages:
-            message.unreadable = unreadable  # no try of the others counts either
             retry_later(message, delay_ms, self._error)
         self._error = None
         self._fail_others()

@@ -313,9 +313,8 @@ class RetryLocally:
 
     async def __call__(self, message: InboundMessage, delay_ms: int | None) -> int | None:
         """See `FailurePolicy`."""
-        reason = message.dead_letter_reason
-        if delay_ms == DEAD_LETTER and reason is not None and reason == message.undecodable:
-            log.error("%r is skipped, as it cannot be decoded: %s", message, reason)
+        if delay_ms == DEAD_LETTER and message.is_undecoded:
+            log.error("%r is skipped, as it cannot be decoded: %s", message, message.undecodable)
             return None  # a PullConsumer moves only what its user gives up
         if delay_ms == DEAD_LETTER:
             try:

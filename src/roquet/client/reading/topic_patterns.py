@@ -136,6 +136,7 @@ class TopicPatterns:
                 for topic in self._joined.keys() - self._absent_since_ms.keys():
                     log.info("group %s: topic %s is gone", self._group, topic)
                     self._leave(topic)
+                    self._session.routes.forget(topic)  # topics may come and go for ever
                 await self._join({t: p for t, p in listed.items() if t not in self._subscribed})
 
     async def _list(self) -> Mapping[str, TopicPattern] | None:
@@ -153,12 +154,12 @@ class TopicPatterns:
         limit = asyncio.Semaphore(PROBES_MAX)
         filters = {topic: self._filters[pattern].for_topic(topic) for topic, pattern in new.items()}
         allowed = await asyncio.gather(*(self._may_read(f, limit) for f in filters.values()))
-        for (topic, message_filter), is_allowed in zip(filters.items(), allowed, strict=True):
-            is_wanted = new[topic] in self._filters and topic not in self._subscribed
-            if is_allowed and is_wanted:  # neither has changed meanwhile
+        for topic, is_allowed in zip(filters, allowed, strict=True):
+            message_filter = self._filters.get(new[topic])  # it may have changed meanwhile
+            if is_allowed and message_filter is not None and topic not in self._subscribed:
                 log.info("group %s: topic %s matches a pattern", self._group, topic)
                 self._joined[topic], self._absent_since_ms[topic] = new[topic], None
-                self._use(message_filter)
+                self._use(message_filter.for_topic(topic))
 
     async def _may_read(self, message_filter: SubscriptionFilter, limit: asyncio.Semaphore) -> bool:
         """Whether brokers let this group read a topic: they refuse heartbeats with another one."""

@@ -7,7 +7,7 @@ replicas may get a new master, which is waited for until the deadline.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Final
@@ -137,11 +137,19 @@ class MessageDelivery:
         queue: MessageQueue | None = None,
         turn: RoundRobin | None = None,
     ) -> Sequence[SendReceipt]:
+        return await self.count(outgoing, self._send(outgoing, deadline_ms, queue, turn))
+
+    async def count(
+        self, outgoing: OutgoingBatch, sending: Awaitable[Sequence[SendReceipt]]
+    ) -> Sequence[SendReceipt]:
+        """Wait for a send with all its tries, and count it where metrics are wanted."""
+        if self.config.metrics is None:
+            return await sending
         topic, clock = outgoing.topic, self.config.clock
         began_ms = clock.monotonic_ms()
         stored, times = self._series.get(topic) or self._new_series(topic)
         try:
-            receipts = await self._send(outgoing, deadline_ms, queue, turn)
+            receipts = await sending
         except BaseException:
             self._metrics.add(SENT, len(outgoing.items), topic, self._group, "failed")
             raise

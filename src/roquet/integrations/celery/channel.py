@@ -19,12 +19,13 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 
 from roquet.client import ConsumeFrom, Message, MessageQueue, Selector
 from roquet.client.popping.pop_batch import PoppedMessage
+from roquet.client.reading.handler_result import log_unreadable
 from roquet.client.reading.message import InboundMessage, give_up, retry_later, settle
 from roquet.integrations.celery import envelope
 from roquet.integrations.celery.clients import ClusterClients, TaskQueueReader
 from roquet.integrations.celery.topics import exchange_topic, queue_topic
 from roquet.log_records import logger
-from roquet.model.errors import CallRefused, FieldError, RoquetError
+from roquet.model.errors import CallRefused, CodecMissing, FieldError, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.consumption.priority import priority_queue
 from roquet.wire.receipt_handle import decode_recall_handle
@@ -310,6 +311,10 @@ class RocketMQChannel(virtual.Channel):
             try:
                 payload = envelope.decode(message.body)
                 is_expired = envelope.is_expired(payload, message.born_ms, CLOCK.now_ms())
+            except CodecMissing:  # another worker may have the package, or this one later
+                log_unreadable(message.unreadable)
+                retry_later(message)
+                continue
             except (ValueError, TypeError, RoquetError) as error:
                 log.warning("a message of queue %s is a dead letter: %s", queue, error)
                 give_up(message)
