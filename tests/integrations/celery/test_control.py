@@ -76,6 +76,7 @@ def test_a_revoked_task_is_recalled_from_the_broker(url: str) -> None:
     with app.connection_for_read() as connection:
         queue = app.amqp.queues["celery"](connection.default_channel)
         queue.declare()
+        app.control.revoke("unknown")  # no task has waited yet
         revoked, kept = (app.send_task("bill", countdown=2) for _ in range(2))
         app.control.revoke(revoked.id)
         time.sleep(2.5)
