@@ -46,6 +46,19 @@ async def test_a_group_goes_on_in_the_target_where_it_was() -> None:
         assert await committed(target.namesrv_addr) == 17
 
 
+async def test_a_group_skips_no_message_that_producers_sent_to_the_target_meanwhile() -> None:
+    async with two_clusters(default_queue_count=1) as (source, target):
+        await send(source.namesrv_addr, 4)
+        await commit(source.namesrv_addr, 2)
+        await run_once(source, target, groups=("billing",))
+        await send(target.namesrv_addr, 2, start=50)
+        await send(source.namesrv_addr, 2, start=4)
+        await commit(source.namesrv_addr, 6)
+        for _ in range(2):
+            await run_once(source, target, groups=("billing",))
+            assert await unread(target.namesrv_addr) == [b"50", b"51", b"4", b"5"]
+
+
 async def test_progress_in_the_target_does_not_move_back() -> None:
     async with two_clusters(default_queue_count=1) as (source, target):
         await send(source.namesrv_addr, 20)

@@ -103,6 +103,19 @@ async def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one() -> Non
                 await one.resume()
 
 
+async def test_copies_that_a_new_master_lacks_are_copied_again() -> None:
+    async with two_clusters(default_queue_count=1) as (source, target):
+        await send(source.namesrv_addr, 3)
+        await run_once(source, target)
+        await send(target.namesrv_addr, 4, start=50)  # where copies were that got lost
+        await send(source.namesrv_addr, 3, start=3)
+        async with copier(source, target) as one:
+            one.state.next_offset, one.state.target_end = 5, 5
+            await one.commit()
+            await one.resume()
+            assert one.state.next_offset == 3
+
+
 def record(size: int) -> Record:
     return Record("orders", 0, 0, 0, size, b"x", b"", 0, 0, 0, b"", 0, b"", 0, 0, 0)
 

@@ -1,5 +1,6 @@
 """Queues, exchanges, acknowledgements and prefetch, through kombu's own classes."""
 
+import asyncio
 import sys
 import time
 from collections.abc import Iterator
@@ -110,6 +111,22 @@ def test_a_message_is_kept_for_longer_than_its_visibility_timeout(url: str) -> N
         message.ack()
 
 
+def test_a_message_acknowledged_during_a_renewal_does_not_come_again(url: str) -> None:
+    queue = Queue("renewed")
+    with Connection(url) as connection, Connection(url) as other:
+        publish(connection, queue, 1)
+        (message,) = received(connection, queue)
+        channel = connection.default_channel
+
+        async def renew() -> None:
+            channel._renewal = asyncio.gather(asyncio.sleep(0.3))
+
+        channel.clients.run(renew())
+        message.ack()
+        connection.close()
+        assert received(other, queue, 2) == []
+
+
 def test_a_task_with_an_eta_is_no_message_before(connection: Connection) -> None:
     queue = Queue("later")
     publish(connection, queue, 1, headers=in_seconds(2.2))
@@ -192,11 +209,15 @@ def test_a_foreign_message_is_a_dead_letter_and_stops_nobody(
     queue, namespace = Queue("shared"), url.rpartition("/")[2]
     with Connection(url) as connection, PlainProducer(address) as stranger:
         queue(connection.default_channel).declare()
-        for body in (b"hello", b"{}\n", b"\xff\n"):
+        encoded = (
+            b'{"content-type": null, "content-encoding": null, "headers": {}, "properties": '
+            b'{"body_encoding": "x", "delivery_info": {"exchange": "", "routing_key": "shared"}}}\n'
+        )
+        for body in (b"hello", b"{}\n", b"\xff\n", encoded):
             stranger.send(f"{namespace}%shared", body)
         publish(connection, queue, "ours")
         assert [m.payload for m in received(connection, queue)] == ["ours"]
-    assert caplog.text.count("no message of kombu") == 3
+    assert caplog.text.count("no message of kombu") == 4
 
 
 def test_a_message_waits_for_the_package_that_its_body_needs(

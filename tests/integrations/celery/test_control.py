@@ -76,9 +76,10 @@ def test_a_revoked_task_is_recalled_from_the_broker(url: str) -> None:
     with app.connection_for_read() as connection:
         queue = app.amqp.queues["celery"](connection.default_channel)
         queue.declare()
-        revoked, kept = (app.send_task("bill", countdown=2) for _ in range(2))
+        app.control.revoke("unknown")  # no task has waited yet
+        revoked, kept = (app.send_task("bill", countdown=4) for _ in range(2))
         app.control.revoke(revoked.id)
-        time.sleep(2.5)
+        time.sleep(4.5)
         found = [message for _ in range(10) if (message := queue.get()) is not None]
         assert [message.headers["id"] for message in found] == [kept.id]
         for message in found:

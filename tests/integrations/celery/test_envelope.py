@@ -38,9 +38,19 @@ def test_bytes_of_others_are_a_value_error(raw: bytes) -> None:
         decode(raw)
 
 
+def head(**properties: Any) -> bytes:
+    whole = payload(b"")
+    return encode({**whole, "properties": {**whole["properties"], **properties}})
+
+
 @pytest.mark.parametrize(
     "raw",
     [
+        head(body_encoding="unknown"),
+        head(expiration=float("inf")),
+        head(expiration="soon"),
+        head(priority="high"),
+        head(priority=[1]),
         b"",
         b"[]\n",
         b"{}\nbody",

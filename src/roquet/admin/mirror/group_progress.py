@@ -1,6 +1,7 @@
 """Group progress: offsets that groups committed in the source, translated for the target.
 
-A group with members in the target is left alone. Progress in the target never moves back.
+A group with members in the target is left alone. Progress in the target never moves back, nor past
+a message that is no copy, unless a mirror copies back and says that the group has handled it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,8 +56,11 @@ class ProgressTranslation:
                 continue
             await self._make(group)
             known = await _committed(self._target, brokers, group, copier.target)
+            unread = await self._first_unread(copier, done)
             own_unread = await self._own_unread(copier, done)
-            offset = translated_offset(await self._first_unread(copier, done), own_unread, known)
+            if own_unread is None and known is not None:
+                own_unread = await self._first_own(copier, known, unread)
+            offset = translated_offset(unread, own_unread, known)
             if offset is not None:
                 call = UpdateOffset(
                     consumer_group=group, topic=copier.target.topic,
@@ -112,6 +116,14 @@ class ProgressTranslation:
             if origin and origin.is_from(self._names.source, copier.source):
                 return record.queue_offset, origin
         return end, None
+
+    async def _first_own(self, copier: QueueCopier, begin: int, end: int) -> int | None:
+        """The first message in [begin, end) of the target that is no copy of the source queue."""
+        async for record in self._to.records_between(copier.target, begin, end):
+            origin = origin_of(decode_properties(record.properties))
+            if not (origin and origin.is_from(self._names.source, copier.source)):
+                return record.queue_offset
+        return None
 
     async def _own_unread(self, copier: QueueCopier, done: int) -> int | None:
         """Where the target's own messages begin that are not copied to the source below `done`.

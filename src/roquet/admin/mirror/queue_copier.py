@@ -159,7 +159,10 @@ class QueueCopier:
         committed = await self._to.own_committed(self.target)
         low, high = await self._to.min_offset(self.target), await self._to.max_offset(self.target)
         known_end = committed is not None and low < committed <= high
-        found = await self._last_copy(committed - 1 if committed and known_end else low, high)
+        begin = committed - 1 if committed and known_end else low
+        found = await self._last_copy(begin, high)
+        if found is None and begin > low:  # a new master lacks copies, and has other messages there
+            found = await self._last_copy(low, high)
         done = await self._from.own_committed(self.source)
         first = await self._from.min_offset(self.source)
         self.state.source_end = await self._from.max_offset(self.source)

@@ -428,8 +428,9 @@ class RocketMQChannel(virtual.Channel):
         if self._pid == os.getpid():
             self.clients.run(self._hand_back(list(tags)))
 
-    async def _hand_back(self, tags: Sequence[int]) -> None:
-        messages = [m for tag in tags if (m := self._held.pop(tag, None)) is not None]
+    async def _hand_back(self, tags: Iterable[int]) -> None:
+        await self._renewal_ends()
+        messages = [m for tag in list(tags) if (m := self._held.pop(tag, None)) is not None]
         popped = [m for m in messages if isinstance(m, PoppedMessage)]
         for message in messages:
             if not isinstance(message, PoppedMessage):
@@ -466,10 +467,18 @@ class RocketMQChannel(virtual.Channel):
         if clients is not None:
             clients.run(self._close())
 
+    async def _renewal_ends(self) -> None:
+        """Let acknowledgements that wait for a renewal go first."""
+        if self._renewal is not None:
+            await asyncio.wait([self._renewal])
+
     async def _close(self) -> None:
+        await self._renewal_ends()
         for task in self._tasks.values():
             task.cancel()
-        await self._hand_back(list(self._held))
+        for reader in self._readers.values():
+            reader.stop()  # what still comes goes back
+        await self._hand_back(self._held)
         for reader in self._readers.values():
             await reader.close()
 

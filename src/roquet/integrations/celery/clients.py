@@ -188,7 +188,10 @@ class ClusterClients:
     async def notes(self, key: str, tag: str) -> list[str]:
         """Texts of the notes about a task."""
         topic = self.full_name(DEFAULT_EXCHANGE)
-        found = await messages.by_key(self.admin, topic, key)
+        try:
+            found = await messages.by_key(self.admin, topic, key)
+        except NotFound:  # the first note makes the topic
+            return []
         return [message.body.decode("ascii", "replace") for message in found if message.tag == tag]
 
     async def delete(self, queue: str, *, if_unused: bool = False) -> None:

@@ -15,6 +15,7 @@ Payload: TypeAlias = dict[str, Any]
 """A message as kombu's virtual transports know it, with its body."""
 
 _FIELDS: Final = ("content-type", "content-encoding", "headers", "properties")
+_NUMBERS: Final = ("expiration", "priority")
 
 
 class Route(msgspec.Struct):
@@ -28,6 +29,8 @@ class Properties(msgspec.Struct):
     """The properties of a message that the transport reads."""
 
     delivery_info: Route
+    body_encoding: None = None
+    """Bodies are sent as they are."""
 
 
 class Head(msgspec.Struct, rename="kebab"):
@@ -52,6 +55,8 @@ def decode(raw: bytes) -> Payload:
     try:
         payload = loads(head)
         msgspec.convert(payload, Head)
+        for name in _NUMBERS:
+            int(payload["properties"].get(name) or 0)
     except Exception as error:  # the decoders of kombu's types raise what they like
         raise ValueError(f"it is no message of kombu: {error!r:.200}") from error
     return {**payload, "body": body}
