@@ -44,7 +44,7 @@ def in_seconds(seconds: float) -> dict[str, str]:
 def test_a_message_is_gone_once_acknowledged(connection: Connection) -> None:
     queue = Queue("plain")
     publish(connection, queue, {"n": 1})
-    (message,) = received(connection, queue)
+    (message,) = received(connection, queue, 5, limit=1)
     assert message.payload == {"n": 1}
     assert not message.delivery_info["redelivered"]
     message.ack()
@@ -64,7 +64,7 @@ def test_a_rejected_message_is_a_dead_letter(url: str, address: str) -> None:
     queue = Queue("rejected")
     with Connection(url) as connection:
         publish(connection, queue, "poison")
-        received(connection, queue)[0].reject()
+        received(connection, queue, 5, limit=1)[0].reject()
         time.sleep(0.2)
         assert received(connection, queue) == []
     with PullConsumer(address, group="audit") as reader:
@@ -77,7 +77,7 @@ def test_a_requeued_message_comes_again_marked_as_redelivered(url: str) -> None:
     queue = Queue("requeued")
     with Connection(url, transport_options={"requeue_delay": 0}) as connection:
         publish(connection, queue, 1)
-        received(connection, queue)[0].requeue()
+        received(connection, queue, 5, limit=1)[0].requeue()
         (again,) = received(connection, queue, 4)
         assert again.delivery_info["redelivered"]
 
@@ -122,11 +122,11 @@ def test_a_channel_holds_no_more_than_its_prefetch_count(url: str) -> None:
 
 def test_a_message_is_kept_for_longer_than_its_visibility_timeout(url: str) -> None:
     queue = Queue("kept")
-    options = {"visibility_timeout": 2}
+    options = {"visibility_timeout": 4}
     with Connection(url, transport_options=options) as connection, Connection(url) as other:
         publish(connection, queue, 1)
-        (message,) = received(connection, queue)
-        assert received(other, queue, 4) == []
+        (message,) = received(connection, queue, 5, limit=1)
+        assert received(other, queue, 6) == []
         message.ack()
 
 
@@ -166,9 +166,13 @@ def test_higher_priorities_come_first_with_an_eta_and_without(
     for priority in (0, 3, 9, None, 6):
         headers = in_seconds(eta) if eta else {}
         publish(connection, queue, priority, priority=priority, headers=headers)
-    time.sleep(eta * 2)
+    bound, until = queue(connection.default_channel), SYSTEM_CLOCK.monotonic_ms() + 10_000
+    while SYSTEM_CLOCK.monotonic_ms() < until:
+        if bound.queue_declare(passive=True).message_count == 5:
+            break
+        time.sleep(0.1)
     connection.default_channel.basic_qos(0, 5, False)
-    assert [m.payload for m in received(connection, queue)][:3] == [9, 6, 3]
+    assert [m.payload for m in received(connection, queue, 5, limit=5)][:3] == [9, 6, 3]
 
 
 @pytest.fixture
@@ -216,8 +220,8 @@ def test_a_queue_that_is_read_already_reads_a_further_exchange_from_its_binding_
     with Consumer(consuming, [queue], on_message=messages.append):
         channel = consuming.channel()  # another channel of the same connection
         weather(channel).declare()
-        queue(channel).bind_to(weather)  # type: ignore[no-untyped-call]
-        queue(channel).bind_to(news, routing_key="b.*")  # type: ignore[no-untyped-call]
+        queue(channel).bind_to(weather)
+        queue(channel).bind_to(news, routing_key="b.*")
         for exchange, key in ((news, "a.1"), (news, "b.1"), (news, "c.1"), (weather, "all")):
             Producer(producing.default_channel, exchange).publish(key, routing_key=key)
         for _ in range(3):

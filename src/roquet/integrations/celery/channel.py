@@ -68,10 +68,6 @@ class QoS(virtual.QoS):
 
     channel: "RocketMQChannel"
 
-    def can_consume(self) -> bool:
-        """Whether there is room for one more message."""
-        return len(self._delivered) - len(self._dirty) < self.channel.limit
-
     def ack(self, delivery_tag: int) -> None:
         """Acknowledge a message."""
         super().ack(delivery_tag)
@@ -128,11 +124,6 @@ class RocketMQChannel(virtual.Channel):
         """The clients of the connection."""
         clients: ClusterClients = self.connection.clients
         return clients
-
-    @property
-    def limit(self) -> int:
-        """Number of messages that the channel may hold unacknowledged."""
-        return min(self.qos.prefetch_count or HELD_MAX, HELD_MAX)
 
     # -- declared ----------------------------------------------------------------------------
 
@@ -316,7 +307,8 @@ class RocketMQChannel(virtual.Channel):
             self._arrived(queue, [message])
 
     def _room(self) -> int:
-        return 1 if self._is_getting else self.limit - len(self._held)
+        most = min(self.qos.prefetch_count or HELD_MAX, HELD_MAX)
+        return 1 if self._is_getting else most - len(self._held)
 
     def _arrived(self, queue: str, messages: Iterable[InboundMessage]) -> None:
         """Keep messages for the consumer's thread; called on the loop's thread."""
