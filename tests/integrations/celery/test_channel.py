@@ -4,8 +4,9 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,12 +18,14 @@ from roquet.client.blocking import PullConsumer
 from roquet.net.clock import SYSTEM_CLOCK
 
 
-def received(connection: Connection, queue: Queue, wait: float = 0.5, **named: Any) -> list[Any]:
-    """The messages that a consumer sees within a time, unacknowledged."""
+def received(
+    connection: Connection, queue: Queue, wait: float = 0.5, limit: int = 100, **named: Any
+) -> list[Any]:
+    """The messages that a consumer sees within a time, unacknowledged; `limit` are enough."""
     messages: list[Any] = []
     with Consumer(connection, [queue], on_message=messages.append, **named):
         until = SYSTEM_CLOCK.monotonic_ms() / 1000 + wait
-        while (left := until - SYSTEM_CLOCK.monotonic_ms() / 1000) > 0:
+        while len(messages) < limit and (left := until - SYSTEM_CLOCK.monotonic_ms() / 1000) > 0:
             try:
                 connection.drain_events(timeout=left)
             except TimeoutError:
@@ -44,7 +47,7 @@ def in_seconds(seconds: float) -> dict[str, str]:
 def test_a_message_is_gone_once_acknowledged(connection: Connection) -> None:
     queue = Queue("plain")
     publish(connection, queue, {"n": 1})
-    (message,) = received(connection, queue)
+    (message,) = received(connection, queue, 5, limit=1)
     assert message.payload == {"n": 1}
     assert not message.delivery_info["redelivered"]
     message.ack()
@@ -64,7 +67,7 @@ def test_a_rejected_message_is_a_dead_letter(url: str, address: str) -> None:
     queue = Queue("rejected")
     with Connection(url) as connection:
         publish(connection, queue, "poison")
-        received(connection, queue)[0].reject()
+        received(connection, queue, 5, limit=1)[0].reject()
         time.sleep(0.2)
         assert received(connection, queue) == []
     with PullConsumer(address, group="audit") as reader:
@@ -77,9 +80,28 @@ def test_a_requeued_message_comes_again_marked_as_redelivered(url: str) -> None:
     queue = Queue("requeued")
     with Connection(url, transport_options={"requeue_delay": 0}) as connection:
         publish(connection, queue, 1)
-        received(connection, queue)[0].requeue()
+        received(connection, queue, 5, limit=1)[0].requeue()
         (again,) = received(connection, queue, 4)
         assert again.delivery_info["redelivered"]
+
+
+def test_a_requeued_message_comes_again_soon_and_later_each_further_time(
+    connection: Connection,
+) -> None:
+    queue = Queue("requeued-thrice")
+    publish(connection, queue, 1)
+    pauses = []
+    for _ in range(3):
+        (message,) = received(connection, queue, 8, limit=1)
+        message.requeue()
+        pauses.append(SYSTEM_CLOCK.monotonic_ms())
+    (message,) = received(connection, queue, 8, limit=1)
+    message.ack()
+    pauses.append(SYSTEM_CLOCK.monotonic_ms())
+    first, second, third = (b - a for a, b in pairwise(pauses))
+    assert 1_000 <= first < 2_500
+    assert 2_000 <= second < 3_500
+    assert 4_000 <= third < 5_500
 
 
 def test_a_channel_holds_no_more_than_its_prefetch_count(url: str) -> None:
@@ -103,11 +125,11 @@ def test_a_channel_holds_no_more_than_its_prefetch_count(url: str) -> None:
 
 def test_a_message_is_kept_for_longer_than_its_visibility_timeout(url: str) -> None:
     queue = Queue("kept")
-    options = {"visibility_timeout": 2}
+    options = {"visibility_timeout": 4}
     with Connection(url, transport_options=options) as connection, Connection(url) as other:
         publish(connection, queue, 1)
-        (message,) = received(connection, queue)
-        assert received(other, queue, 4) == []
+        (message,) = received(connection, queue, 5, limit=1)
+        assert received(other, queue, 6) == []
         message.ack()
 
 
@@ -163,9 +185,13 @@ def test_higher_priorities_come_first_with_an_eta_and_without(
     for priority in (0, 3, 9, None, 6):
         headers = in_seconds(eta) if eta else {}
         publish(connection, queue, priority, priority=priority, headers=headers)
-    time.sleep(eta * 2)
+    bound, until = queue(connection.default_channel), SYSTEM_CLOCK.monotonic_ms() + 10_000
+    while SYSTEM_CLOCK.monotonic_ms() < until:
+        if bound.queue_declare(passive=True).message_count == 5:
+            break
+        time.sleep(0.1)
     connection.default_channel.basic_qos(0, 5, False)
-    assert [m.payload for m in received(connection, queue)][:3] == [9, 6, 3]
+    assert [m.payload for m in received(connection, queue, 5, limit=5)][:3] == [9, 6, 3]
 
 
 @pytest.fixture
@@ -201,6 +227,26 @@ def test_an_exchange_reaches_queues_that_its_producer_never_heard_of(
     queue(consuming.default_channel).declare()
     producer.publish("sent", routing_key=key)
     assert [m.payload for m in received(consuming, queue)] == ["sent"] * reached
+
+
+def test_a_queue_that_is_read_already_reads_a_further_exchange_from_its_binding_on(
+    two: tuple[Connection, Connection],
+) -> None:
+    producing, consuming = two
+    news, weather = Exchange("news", type="topic"), Exchange("weather", type="fanout")
+    queue = Queue("mine", news, routing_key="a.*")
+    messages: list[Any] = []
+    with Consumer(consuming, [queue], on_message=messages.append):
+        channel = consuming.channel()  # another channel of the same connection
+        weather(channel).declare()
+        queue(channel).bind_to(weather)
+        queue(channel).bind_to(news, routing_key="b.*")
+        for exchange, key in ((news, "a.1"), (news, "b.1"), (news, "c.1"), (weather, "all")):
+            Producer(producing.default_channel, exchange).publish(key, routing_key=key)
+        for _ in range(3):
+            with suppress(TimeoutError):  # several may come at once
+                consuming.drain_events(timeout=0.5)
+    assert sorted(message.payload for message in messages) == ["a.1", "all", "b.1"]
 
 
 def test_a_foreign_message_is_a_dead_letter_and_stops_nobody(

@@ -1,12 +1,13 @@
 """Clients of one connection."""
 
 import asyncio
+import gc
 from collections.abc import Iterator
 
 import pytest
 
 from roquet.client.config import ConsumerConfig
-from roquet.integrations.celery.clients import ClusterClients, DemandBuffer
+from roquet.integrations.celery.clients import ClusterClients, DemandBuffer, Visitor
 from roquet.model.errors import NotFound
 
 
@@ -54,3 +55,22 @@ def test_temporary_queues_end_with_the_last_clients_of_the_process(address: str)
     assert second.temporary("mine") is not None
     second.close()
     assert second.temporary("mine") is None
+
+
+def test_a_temporary_queue_that_is_declared_and_bound_at_once_has_one_reader(address: str) -> None:
+    first, second = (ClusterClients([address], {"namespace": "at-once"}) for _ in range(2))
+
+    async def declare() -> set[int]:
+        await asyncio.gather(
+            *(clients.follow("mine", e) for clients in (first, second) for e in ("", "a", "b"))
+        )
+        return {id(each) for each in gc.get_objects() if isinstance(each, Visitor)}
+
+    before = {id(each) for each in gc.get_objects() if isinstance(each, Visitor)}
+    assert len(first.run(declare()) - before) == 1
+    assert (reader := second.temporary("mine")) is not None
+    assert sorted(queue.topic.partition("%")[2] for queue in reader.assignment()) == [
+        "__exchange", "a__exchange", "b__exchange",
+    ]  # fmt: skip
+    for clients in (first, second):
+        clients.close()

@@ -44,6 +44,9 @@ GET_MS: Final = 200
 FAR_MS: Final = 60_000
 """A task that is due later is sent to the broker's timer once more; a worker waits for the rest."""
 
+REQUEUE_MS_MAX: Final = 3_600_000
+"""Longest pause before a requeued message comes again."""
+
 PRIORITIES_MAX: Final = 32
 """Queues of a topic with priorities, and so different priorities, at most."""
 
@@ -65,10 +68,6 @@ class QoS(virtual.QoS):
     """Prefetch of a channel, and the acknowledgements of its messages."""
 
     channel: "RocketMQChannel"
-
-    def can_consume(self) -> bool:
-        """Whether there is room for one more message."""
-        return len(self._delivered) - len(self._dirty) < self.channel.limit
 
     def ack(self, delivery_tag: int) -> None:
         """Acknowledge a message."""
@@ -101,8 +100,8 @@ class RocketMQChannel(virtual.Channel):
     )  # fmt: skip
     visibility_timeout = 60
     """Seconds after which a killed worker's messages go to others."""
-    requeue_delay: float | None = None
-    """Seconds before a requeued message comes again; None: the group's growing pauses."""
+    requeue_delay: float = 1
+    """Seconds before a requeued message comes again; twice as many before each further time."""
     delay_max = 3 * 86_400 - 60
     """Seconds that the brokers hold a message at most; a later task is sent on from there."""
     recall = True
@@ -126,11 +125,6 @@ class RocketMQChannel(virtual.Channel):
         """The clients of the connection."""
         clients: ClusterClients = self.connection.clients
         return clients
-
-    @property
-    def limit(self) -> int:
-        """Number of messages that the channel may hold unacknowledged."""
-        return min(self.qos.prefetch_count or HELD_MAX, HELD_MAX)
 
     # -- declared ----------------------------------------------------------------------------
 
@@ -160,7 +154,20 @@ class RocketMQChannel(virtual.Channel):
         if clients.temporary(queue) is not None:
             clients.run(clients.follow(queue, exchange))
         elif not (exchange == routing_key == queue and self._is_direct(exchange)):
-            clients.run(clients.bind(queue, exchange))
+            clients.run(self._bind(queue, exchange))
+
+    async def _bind(self, queue: str, exchange: str) -> None:
+        await self.clients.bind(queue, exchange)
+        for channel in list(self.connection.channels):
+            await channel.read_exchanges(queue)
+
+    async def read_exchanges(self, queue: str) -> None:
+        """Read what is sent to the exchanges that a queue is bound to, if the queue is read."""
+        if (reader := self._readers.get(queue)) is not None:
+            for exchange in {binding.exchange for binding in self.state.queue_bindings(queue)}:
+                topic = exchange_topic(exchange)
+                if topic not in reader.subscriptions and await self.clients.look_up(topic):
+                    reader.subscribe(topic)
 
     def _is_direct(self, exchange: str) -> bool:
         return bool(self.typeof(exchange).type == "direct")
@@ -284,11 +291,9 @@ class RocketMQChannel(virtual.Channel):
                 self.clients.addresses, group=group, topic=group, config=config
             )
             reader.read_into(self._room, lambda messages: self._arrived(queue, messages))
-            for exchange in {binding.exchange for binding in self.state.queue_bindings(queue)}:
-                if await self.clients.look_up(exchange_topic(exchange)):
-                    reader.subscribe(exchange_topic(exchange))
             await reader.start()
             self._readers[queue] = reader
+            await self.read_exchanges(queue)
         reader.resume()
 
     async def _stop(self, queue: str) -> None:
@@ -303,7 +308,8 @@ class RocketMQChannel(virtual.Channel):
             self._arrived(queue, [message])
 
     def _room(self) -> int:
-        return 1 if self._is_getting else self.limit - len(self._held)
+        most = min(self.qos.prefetch_count or HELD_MAX, HELD_MAX)
+        return 1 if self._is_getting else most - len(self._held)
 
     def _arrived(self, queue: str, messages: Iterable[InboundMessage]) -> None:
         """Keep messages for the consumer's thread; called on the loop's thread."""
@@ -399,8 +405,9 @@ class RocketMQChannel(virtual.Channel):
     # -- settled -----------------------------------------------------------------------------
 
     def requeue(self, message: InboundMessage) -> None:
-        """Let a message come again after the pause of the settings."""
-        retry_later(message, None if self.requeue_delay is None else int(self.requeue_delay * 1000))
+        """Let a message come again after a pause, which grows."""
+        pause_ms = self.requeue_delay * 1_000 * 2**message.tries
+        retry_later(message, int(min(pause_ms, REQUEUE_MS_MAX)))
 
     def settle(self, tag: int, how: Callable[[InboundMessage], None]) -> None:
         """Settle a message, from any thread."""

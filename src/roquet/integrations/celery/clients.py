@@ -1,10 +1,11 @@
 """Clients: the producer, consumers and admin calls of one connection, on the shared loop thread."""
 
+import asyncio
 import atexit
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from roquet.admin import groups, messages, topics
 from roquet.admin.client import AdminClient
@@ -19,7 +20,7 @@ from roquet.client.pull import PullConsumer
 from roquet.integrations.celery.topics import DEFAULT_EXCHANGE, exchange_topic, queue_topic
 from roquet.model.errors import NotFound, UsageError
 from roquet.model.namespaces import wrap
-from roquet.model.subscription import HeartbeatData
+from roquet.model.subscription import ALL, HeartbeatData
 
 T = TypeVar("T")
 MessagesListener = Callable[[Iterable[PoppedMessage]], None]
@@ -30,6 +31,10 @@ GROUP: Final = "kombu"
 _OPEN: Final["WeakSet[ClusterClients]"] = WeakSet()
 _TEMPORARY: Final[dict[tuple[tuple[int, str], str], PullConsumer]] = {}
 """Readers of temporary queues by process and cluster, and queue."""
+
+
+_FOLLOWING: Final["WeakValueDictionary[tuple[int, str], asyncio.Lock]"] = WeakValueDictionary()
+"""By process and cluster: one temporary queue at a time is declared or bound."""
 
 
 class DemandBuffer(PrefetchBuffer):
@@ -63,8 +68,8 @@ class TaskQueueReader(PopConsumer):
         self._buffer = self._inbox = DemandBuffer(self._config, room, listener)
 
 
-class TemporaryReader(PullConsumer):
-    """Reads a temporary queue. It belongs to no group: what it subscribes to is nobody else's."""
+class Visitor(PullConsumer):
+    """Reads without being a member of its group, to whose members it would be a stranger."""
 
     def _data(self) -> HeartbeatData:
         return HeartbeatData(client_id=self.client_id)
@@ -81,6 +86,7 @@ class ClusterClients:
         self.producer = Producer(addresses, group=GROUP, config=ProducerConfig(**settings))
         self.producer.start()
         self.cluster = (self.pid, self.full_name(";".join(addresses)))
+        self._following = _FOLLOWING.setdefault(self.cluster, asyncio.Lock())
         _OPEN.add(self)
         self._admin: AdminClient | None = None
         self._known: set[str] = set()
@@ -144,7 +150,7 @@ class ClusterClients:
         topic = exchange_topic(exchange)
         await self.create_topic(topic, 1)
         config = self.consumer_config()
-        async with PullConsumer(self.addresses, group=queue_topic(queue), config=config) as reader:
+        async with Visitor(self.addresses, group=queue_topic(queue), config=config) as reader:
             for each in await reader.queues(topic):
                 if await reader.committed(each) is None:
                     await reader.commit(each, await reader.max_offset(each))
@@ -155,19 +161,17 @@ class ClusterClients:
 
     async def follow(self, queue: str, exchange: str = "") -> None:
         """Let a temporary queue read an exchange from now on; declares the queue."""
-        topic = exchange_topic(exchange)
-        await self.create_topic(topic, 1)
-        if (reader := self.temporary(queue)) is None:
-            config = self.consumer_config(consume_from=ConsumeFrom.LAST)
-            reader = TemporaryReader(self.addresses, group=GROUP, config=config)
-            await reader.start()
-            _TEMPORARY[self.cluster, queue] = reader
-            await self.follow(queue)
-        held = reader.assignment()
-        if new := set(await reader.queues(topic)).difference(held):
-            await reader.assign([*held, *new], tags="*" if exchange else queue_topic(queue))
-            for each in new:
-                await reader.seek_to_end(each)
+        for topic in (DEFAULT_EXCHANGE, exchange_topic(exchange)):
+            await self.create_topic(topic, 1)
+        async with self._following:
+            if (reader := self.temporary(queue)) is None:
+                config = self.consumer_config(consume_from=ConsumeFrom.LAST)
+                reader = Visitor(self.addresses, group=GROUP, config=config)
+                await reader.start()
+                _TEMPORARY[self.cluster, queue] = reader
+                await _read_on(reader, DEFAULT_EXCHANGE, queue_topic(queue))
+            if exchange:
+                await _read_on(reader, exchange_topic(exchange), ALL)
 
     async def size(self, queue: str) -> int:
         """Messages of a queue that nobody has acknowledged; 0 for a temporary one."""
@@ -205,6 +209,15 @@ class ClusterClients:
             self._known.discard(queue_topic(queue))
             await topics.delete(self.admin, name)
             await groups.delete(self.admin, name)
+
+
+async def _read_on(reader: PullConsumer, topic: str, tags: str) -> None:
+    """Read a topic from its end on, besides what is read already."""
+    held = reader.assignment()
+    if new := set(await reader.queues(topic)).difference(held):
+        await reader.assign([*held, *new], tags=tags)
+        for each in new:
+            await reader.seek_to_end(each)
 
 
 @atexit.register
