@@ -74,14 +74,14 @@ def syntax_trees() -> Iterator[None]:
 
 LINES_MAX = {
     "access": 1_176,
-    "admin": 6_078,
+    "admin": 6_093,
     "arrow": 1_245,
     "broker": 24_202,
     "cli": 10_799,
-    "client": 13_821,
+    "client": 13_904,
     "controller": 2_838,
     "dashboard": 6_932,
-    "integrations": 3_292,
+    "integrations": 3_342,
     "lab": 3_111,
     "lake": 10_483,
     "metrics": 959,
@@ -96,8 +96,8 @@ LINES_MAX = {
     "store": 10_819,
     "testing": 1_299,
     "wire": 9_999,
-    "all of src": 141_727,
-    "tests": 173_650,
+    "all of src": 141_875,
+    "tests": 174_014,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""
