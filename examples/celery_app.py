@@ -43,7 +43,20 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    command = ["-m", "celery", "-A", "celery_app", "worker", "-P", "threads", "-l", "ERROR"]
+    # It warns of a superuser, as in a container.
+    command = [
+        "-W",
+        "ignore",
+        "-m",
+        "celery",
+        "-A",
+        "celery_app",
+        "worker",
+        "-P",
+        "threads",
+        "-l",
+        "ERROR",
+    ]
     with subprocess.Popen([sys.executable, *command], cwd=Path(__file__).parent) as worker:
         try:
             main()

@@ -152,7 +152,7 @@ def test_prometheus_shows_the_same() -> None:
     prometheus = pytest.importorskip("prometheus_client")
     metrics = ClientMetrics()
     metrics.add(SENT, 2, "t", "g", "ok")
-    metrics.observe(HANDLE_SECONDS, 0.007, "t", "g")
+    metrics.times(HANDLE_SECONDS, "t", "g").observe(0.007)
     registry = prometheus.CollectorRegistry()
     registry.register(metrics)
     shown = prometheus.generate_latest(registry).decode()

@@ -34,7 +34,9 @@ PORTED: Final = re.compile(r"^from (rocketmq\.client|aiokafka|celery) ", re.MULT
 """Programs for other libraries that pages named `from-…` show before our own."""
 
 
-UNTYPED: Final = re.compile(r"\b(deltalake|pyarrow|pyiceberg|roquet\.lake|roquet\.spark)\b")
+UNTYPED: Final = re.compile(
+    r"\b(deltalake|fastavro|pyarrow|pyiceberg|roquet\.lake|roquet\.spark)\b"
+)
 """Libraries with incomplete types, and modules that return such: too little for strict mode."""
 
 

@@ -72,8 +72,8 @@ def test_a_project_that_does_not_use_them_pays_for_no_import(tmp_path: Path) -> 
 
 def test_the_tests_of_the_page_pass_with_pytest_alone(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(blocks) == 2
-    assert "2 passed" in pytest_of(tmp_path, "\n".join(blocks), OURS_ALONE)
+    assert len(blocks) == 3
+    assert "5 passed" in pytest_of(tmp_path, "\n".join(blocks), OURS_ALONE)
 
 
 def test_an_async_test_that_uses_none_of_our_fixtures_is_left_to_others(tmp_path: Path) -> None:

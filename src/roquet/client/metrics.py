@@ -11,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from roquet.metrics.counts import Histogram, LabeledCounts, LabeledTallies
+from roquet.metrics.counts import Histogram, LabeledCounts, LabeledTallies, Tally
 from roquet.metrics.metric import Metric, MetricType, counter, gauge, histogram
 
 SERIES_MAX: Final = 1_000
@@ -92,13 +92,17 @@ class ClientMetrics:
         }
         self._sources: list[SampleSource] = []
 
+    def counter(self, metric: Metric, *labels: str) -> Tally:
+        """One series of a counter."""
+        return self._tallies[metric.name].of(*labels)
+
     def add(self, metric: Metric, count: float, *labels: str) -> None:
         """Add to a counter."""
-        self._tallies[metric.name].add(*labels, count=count)
+        self.counter(metric, *labels).value += count
 
-    def observe(self, metric: Metric, seconds: float, *labels: str) -> None:
-        """Add a time to a histogram."""
-        self._times[metric.name].of(*labels).observe(seconds)
+    def times(self, metric: Metric, *labels: str) -> Histogram:
+        """One series of a histogram of seconds."""
+        return self._times[metric.name].of(*labels)
 
     def watch(self, source: SampleSource) -> None:
         """Add what a client that starts counts."""

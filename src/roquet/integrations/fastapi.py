@@ -114,13 +114,13 @@ class RocketMQ:
         """Reasons why the application is not ready; empty when it can send and consume."""
         if self._open is None:
             return ["the application has not started, or ends"]
-        faults = []
-        for consumer, running in self._running:
-            if running.done():
-                why = f"has ended: {_error(running) or 'stopped'}"
-                faults.append(f"the consumer of group {consumer.group} {why}")
-            elif (fault := consumer.health().fault()) is not None:
-                faults.append(f"the consumer of group {consumer.group}: {fault}")
+        # Not `health()`, which is no by a topic that does not exist: its first message may have to
+        # come by a request to this application.
+        faults = [
+            f"the consumer of group {consumer.group} has ended: {_error(running) or 'stopped'}"
+            for consumer, running in self._running
+            if running.done()
+        ]
         try:
             await self._open[1].cluster()
         except RoquetError as error:

@@ -32,6 +32,10 @@ STREAMS_MAX: Final = 4_096
 METADATA_SIZE_MAX: Final = 32 * 1024
 """Bytes of one request's headers: official clients send less than one kilobyte."""
 
+READ_AHEAD: Final = 1024 * 1024
+"""Bytes of a request that a client may send before the proxy has read them. It is fixed, since
+gRPC finds a better one by a ping for each request, which costs a seventh of a small one."""
+
 IDLE_MS: Final = 120_000
 """Ms without a request after which a connection is ended in good order, as by Apache's proxy."""
 
@@ -60,6 +64,8 @@ def grpc_options(config: ProxyConfig) -> Sequence[tuple[str, int]]:
         ("grpc.max_send_message_length", FRAME_SIZE_MAX),
         ("grpc.max_concurrent_streams", STREAMS_MAX),
         ("grpc.absolute_max_metadata_size", METADATA_SIZE_MAX),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", READ_AHEAD),
         ("grpc.max_connection_idle_ms", IDLE_MS),
         ("grpc.keepalive_time_ms", PING_MS),
         ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),

@@ -28,10 +28,9 @@ KEPT: Final = frozenset(
 """System properties that a copy keeps; the others say what happened to the original."""
 
 ORIGIN_PARTS: Final = 6
-_ESCAPES: Final = {"%": "%25", "/": "%2F", "\x01": "%01", "\x02": "%02"}
-_ESCAPES_BY_CODE: Final = {ord(character): escape for character, escape in _ESCAPES.items()}
-_ESCAPED: Final = re.compile("|".join(_ESCAPES.values()))
-_PLAIN: Final = {escape: character for character, escape in _ESCAPES.items()}
+_PLAIN: Final = {"%25": "%", "%2F": "/", "%01": "\x01", "%02": "\x02"}
+_ESCAPED: Final = re.compile("|".join(_PLAIN))
+_ESCAPES: Final = {ord(character): escape for escape, character in _PLAIN.items()}
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 RUNS_MAX: Final = 10_000
@@ -60,7 +59,7 @@ class Origin(msgspec.Struct, frozen=True):
             self.cluster, queue.topic, queue.broker_name, str(queue.queue_id), str(self.offset),
             self.message_id,
         )  # fmt: skip
-        return "/".join(part.translate(_ESCAPES_BY_CODE) for part in parts)
+        return "/".join(part.translate(_ESCAPES) for part in parts)
 
 
 def origin_of(properties: Mapping[str, str]) -> Origin | None:

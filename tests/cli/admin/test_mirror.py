@@ -76,7 +76,7 @@ def test_a_killed_mirror_goes_on_with_nothing_lost_or_doubled(
     clusters: tuple[BlockingCluster, BlockingCluster],
 ) -> None:
     send(clusters[0], range(200))
-    command = [sys.executable, "-m", "roquet", "mirror", *addresses(clusters), "--rate", "1500/s"]
+    command = [sys.executable, "-m", "roquet", "mirror", *addresses(clusters), "--rate", "400/s"]
     sent = 200
     while sent < COUNT:
         with subprocess.Popen(command, env={**os.environ}, stderr=subprocess.DEVNULL) as process:

@@ -50,9 +50,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "roquet message find orders --from 2026-01-31T12:00 --to 2026-01-31T12:05",
         ),
         "message at": ("roquet message at orders broker-a 0 1234",),
-        "message why-late": (
-            "roquet message why-late 7F0000010000ABCD0000000000000000 -t orders --group billing",
-        ),
+        "message why-late": ("roquet message why-late 7F0000010000ABCD0000000000000000 -t orders",),
         "dlq ls": ("roquet dlq ls",),
         "dlq show": ("roquet dlq show billing --limit 5",),
         "dlq resend": (

@@ -23,7 +23,8 @@ def timed(
         nonlocal left
         left = 0 if took_ms else UNTIMED_MAX
         with lock:  # plain handlers run in threads
-            metrics.observe(HANDLE_SECONDS, took_ms / 1000, message.queue.topic, group)
+            times = metrics.times(HANDLE_SECONDS, message.queue.topic, group)
+            times.observe(took_ms / 1000)
 
     async def awaited(message: Any) -> object:
         began_ms = clock.monotonic_ms()

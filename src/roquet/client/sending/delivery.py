@@ -16,11 +16,12 @@ from roquet.client.arguments import check_timeout
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.client.connection.session import Session
-from roquet.client.metrics import SEND_SECONDS, SENT
+from roquet.client.metrics import SEND_SECONDS, SENT, ClientMetrics
 from roquet.client.sending.fault_tolerance import FaultTolerance
 from roquet.client.sending.outgoing import OutgoingBatch, StoredListener, build_receipts, send_call
 from roquet.client.sending.outstanding_sends import KeyOrder, OutstandingSends
 from roquet.client.sending.prepare import PreparedMessage
+from roquet.metrics.counts import Histogram, Tally
 from roquet.model.errors import CallError, ConnectFailed, RoquetError
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
@@ -64,6 +65,8 @@ class MessageDelivery:
         self._turn = self.new_round_robin()
         self.on_stored: StoredListener | None = None
         self.tolerance = FaultTolerance(session, config)
+        self._metrics = config.metrics or ClientMetrics()
+        self._series: dict[str, tuple[Tally, Histogram]] = {}
         self.send = self._send if config.metrics is None else self._send_counted
         self.chosen_pauses = ChosenPauses(config.backoff)
         self.outstanding = OutstandingSends()
@@ -140,19 +143,28 @@ class MessageDelivery:
         self, outgoing: OutgoingBatch, sending: Awaitable[Sequence[SendReceipt]]
     ) -> Sequence[SendReceipt]:
         """Wait for a send with all its tries, and count it where metrics are wanted."""
-        metrics, clock = self.config.metrics, self.config.clock
-        if metrics is None:
+        if self.config.metrics is None:
             return await sending
-        began_ms, result = clock.monotonic_ms(), "failed"
+        topic, clock = outgoing.topic, self.config.clock
+        began_ms = clock.monotonic_ms()
+        stored, times = self._series.get(topic) or self._new_series(topic)
         try:
             receipts = await sending
-            result = "ok"
+        except BaseException:
+            self._metrics.add(SENT, len(outgoing.items), topic, self._group, "failed")
+            raise
         finally:
-            labels = outgoing.topic, self._group
-            metrics.add(SENT, len(outgoing.items), *labels, result)
-            took_s = (clock.monotonic_ms() - began_ms) / 1_000
-            metrics.observe(SEND_SECONDS, took_s, *labels)
+            times.observe((clock.monotonic_ms() - began_ms) / 1_000)
+        stored.value += len(outgoing.items)
         return receipts
+
+    def _new_series(self, topic: str) -> tuple[Tally, Histogram]:
+        labels = topic, self._group
+        series = self._series[topic] = (
+            self._metrics.counter(SENT, *labels, "ok"),
+            self._metrics.times(SEND_SECONDS, *labels),
+        )
+        return series
 
     async def _send(
         self,

@@ -72,6 +72,16 @@ async def test_a_pop_waits_for_a_message(broker: LocalBroker) -> None:
     assert bodies(reply) == [b"c"]
 
 
+async def test_a_message_that_comes_before_a_pop_waits_is_given_to_it(broker: LocalBroker) -> None:
+    stored(broker, "a", "b")
+    broker.ask(make_pop())
+    waits: Any = broker.ask(make_pop(poll_time=5_000))  # found nothing, and is no task yet
+    noted: Any = watch(broker, poll_time=5_000)
+    stored(broker, "c")
+    assert (await asyncio.wait_for(noted, 2)).has_msg
+    assert bodies(await asyncio.wait_for(waits, 2)) == [b"c"]
+
+
 async def test_a_pop_that_finds_nothing_ends_in_time(broker: LocalBroker) -> None:
     stored(broker, "a")
     broker.ask(make_pop())

@@ -60,7 +60,7 @@ class PopHandler(BrokerComponent, frozen=True):
             return PopReply(
                 code=ResponseCode.POLLING_FULL, remark="too many pops of the group wait"
             )
-        return self._hold(call, request, collector)
+        return self._hold(call, request)
 
     def peek(self, call: Peek, _peer: Peer) -> PopReply:
         """Return the messages that a pop would return, without making them invisible."""
@@ -84,7 +84,7 @@ class PopHandler(BrokerComponent, frozen=True):
             return NotificationReply()
         if self.log.arrivals.waiters.is_full(request.group, request.topic):
             return NotificationReply(polling_full=True)
-        return self._watch(call, request, collector)
+        return self._watch(call, request)
 
     def polling_info(self, call: PollingInfo, _peer: Peer) -> PollingInfoReply:
         """Return how many pops of a group wait for messages of a topic."""
@@ -93,8 +93,9 @@ class PopHandler(BrokerComponent, frozen=True):
             polling_num=self.log.arrivals.waiters.waiting(call.consumer_group, call.topic)
         )
 
-    async def _hold(self, call: Pop, request: PopRequest, collector: PopCollector) -> PopReply:
+    async def _hold(self, call: Pop, request: PopRequest) -> PopReply:
         deadline_ms = self.control.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
+        collector = self._collect(request)  # messages may have come before this task began
         while not collector.count:
             if collector.moved and not self._is_over(deadline_ms):
                 await asyncio.sleep(0)  # one step does not scan all messages that do not match
@@ -107,11 +108,10 @@ class PopHandler(BrokerComponent, frozen=True):
             collector = self._collect(request)
         return _reply(request, collector)
 
-    async def _watch(
-        self, call: Notification, request: PopRequest, collector: PopCollector
-    ) -> NotificationReply:
+    async def _watch(self, call: Notification, request: PopRequest) -> NotificationReply:
         deadline_ms = self.control.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
-        has_any = has_arrived = False
+        collector, has_arrived = self._collector(request), False  # as in `_hold`
+        has_any = collector.has_any()
         while not has_any and (has_arrived or not self._is_over(deadline_ms)):
             has_arrived = await self._wait(request, collector, deadline_ms)
             collector = self._collector(request)
