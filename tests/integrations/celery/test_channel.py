@@ -141,7 +141,7 @@ def test_a_message_acknowledged_during_a_renewal_does_not_come_again(url: str) -
         channel = connection.default_channel
 
         async def renew() -> None:
-            channel._renewal = asyncio.gather(asyncio.sleep(0.3))
+            channel.renewal = asyncio.gather(asyncio.sleep(0.3))
 
         channel.clients.run(renew())
         message.ack()

@@ -115,7 +115,8 @@ class RocketMQChannel(virtual.Channel):
         self._inbox: deque[UnseenMessage] = deque()
         self._readers: dict[str, TaskQueueReader] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._renewal: asyncio.Future[Any] | None = None
+        self.renewal: asyncio.Future[Any] | None = None
+        """The latest renewal of receipts; None before the first one."""
         self._callbacks: dict[str, tuple[Callable[[Any], object], bool]] = {}
         """Of each consumed queue, and whether its messages are acknowledged unseen."""
         self._is_getting = False
@@ -415,8 +416,8 @@ class RocketMQChannel(virtual.Channel):
             self.clients.thread.loop.call_soon_threadsafe(self._settle, tag, how)
 
     def _settle(self, tag: int, how: Callable[[InboundMessage], None]) -> None:
-        if self._renewal is not None and not self._renewal.done():  # its receipt changes now
-            self._renewal.add_done_callback(lambda _: self._settle(tag, how))
+        if self.renewal is not None and not self.renewal.done():  # its receipt changes now
+            self.renewal.add_done_callback(lambda _: self._settle(tag, how))
         elif (message := self._held.pop(tag, None)) is not None:
             how(message)
             self._resume()
@@ -464,8 +465,8 @@ class RocketMQChannel(virtual.Channel):
             if turn % (invisible_ms // 4 // turn_ms) == 0:
                 held = [m for m in self._held.values() if isinstance(m, PoppedMessage)]
                 extensions = (message.extend(invisible_ms) for message in held)
-                self._renewal = asyncio.gather(*extensions, return_exceptions=True)
-                await self._renewal
+                self.renewal = asyncio.gather(*extensions, return_exceptions=True)
+                await self.renewal
 
     def close(self) -> None:
         """Hand back all unacknowledged messages, and leave the groups."""
@@ -476,8 +477,8 @@ class RocketMQChannel(virtual.Channel):
 
     async def _renewal_ends(self) -> None:
         """Let acknowledgements that wait for a renewal go first."""
-        if self._renewal is not None:
-            await asyncio.wait([self._renewal])
+        if self.renewal is not None:
+            await asyncio.wait([self.renewal])
 
     async def _close(self) -> None:
         await self._renewal_ends()
