@@ -81,7 +81,7 @@ LINES_MAX = {
     "client": 13_904,
     "controller": 2_838,
     "dashboard": 6_932,
-    "integrations": 3_343,
+    "integrations": 3_344,
     "lab": 3_111,
     "lake": 10_483,
     "metrics": 959,
@@ -96,7 +96,7 @@ LINES_MAX = {
     "store": 10_819,
     "testing": 1_299,
     "wire": 9_999,
-    "all of src": 141_876,
+    "all of src": 141_877,
     "tests": 174_014,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the

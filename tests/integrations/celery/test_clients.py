@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from roquet.client.config import ConsumerConfig
-from roquet.integrations.celery.clients import ClusterClients, DemandBuffer, UnlistedReader
+from roquet.integrations.celery.clients import ClusterClients, DemandBuffer, OutsideReader
 from roquet.model.errors import NotFound
 
 
@@ -64,9 +64,9 @@ def test_a_temporary_queue_that_is_declared_and_bound_at_once_has_one_reader(add
         await asyncio.gather(
             *(clients.follow("mine", e) for clients in (first, second) for e in ("", "a", "b"))
         )
-        return {id(each) for each in gc.get_objects() if isinstance(each, UnlistedReader)}
+        return {id(each) for each in gc.get_objects() if isinstance(each, OutsideReader)}
 
-    before = {id(each) for each in gc.get_objects() if isinstance(each, UnlistedReader)}
+    before = {id(each) for each in gc.get_objects() if isinstance(each, OutsideReader)}
     assert len(first.run(declare()) - before) == 1
     assert (reader := second.temporary("mine")) is not None
     assert sorted(queue.topic.partition("%")[2] for queue in reader.assignment()) == [

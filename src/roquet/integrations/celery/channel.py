@@ -113,7 +113,8 @@ class RocketMQChannel(virtual.Channel):
         self._held: dict[int, InboundMessage] = {}
         """Messages by delivery tag, changed on the loop's thread alone."""
         self._inbox: deque[UnseenMessage] = deque()
-        self._readers: dict[str, TaskQueueReader] = {}
+        self.readers: dict[str, TaskQueueReader] = {}
+        """By queue."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.renewal: asyncio.Future[Any] | None = None
         """The latest renewal of receipts; None before the first one."""
@@ -160,11 +161,11 @@ class RocketMQChannel(virtual.Channel):
     async def _bind(self, queue: str, exchange: str) -> None:
         await self.clients.bind(queue, exchange)
         for channel in list(self.connection.channels):
-            await channel.read_exchanges(queue)
+            await channel.read_exchanges(queue, channel.readers.get(queue))
 
-    async def read_exchanges(self, queue: str) -> None:
-        """Read what is sent to the exchanges that a queue is bound to, if the queue is read."""
-        if (reader := self._readers.get(queue)) is not None:
+    async def read_exchanges(self, queue: str, reader: TaskQueueReader | None) -> None:
+        """Let a queue's reader, if it has one, read the exchanges that the queue is bound to."""
+        if reader is not None:
             for exchange in {binding.exchange for binding in self.state.queue_bindings(queue)}:
                 topic = exchange_topic(exchange)
                 if topic not in reader.subscriptions and await self.clients.look_up(topic):
@@ -283,7 +284,7 @@ class RocketMQChannel(virtual.Channel):
             return
         if "" not in self._tasks:
             self._tasks[""] = asyncio.get_running_loop().create_task(self._tend())
-        if (reader := self._readers.get(queue)) is None:
+        if (reader := self.readers.get(queue)) is None:
             config = self.clients.consumer_config(
                 consume_from=ConsumeFrom.FIRST, invisible_ms=int(self.visibility_timeout * 1_000)
             )
@@ -292,15 +293,15 @@ class RocketMQChannel(virtual.Channel):
                 self.clients.addresses, group=group, topic=group, config=config
             )
             reader.read_into(self._room, lambda messages: self._arrived(queue, messages))
+            await self.read_exchanges(queue, reader)
             await reader.start()
-            self._readers[queue] = reader
-            await self.read_exchanges(queue)
+            self.readers[queue] = reader
         reader.resume()
 
     async def _stop(self, queue: str) -> None:
         if (task := self._tasks.pop(queue, None)) is not None:
             task.cancel()
-        if (reader := self._readers.get(queue)) is not None:
+        if (reader := self.readers.get(queue)) is not None:
             reader.pause()
             await self._return(queue)
 
@@ -400,8 +401,8 @@ class RocketMQChannel(virtual.Channel):
                 await CLOCK.sleep(1)
         finally:
             self._is_getting = False
-            if queue in self._readers and queue not in self._active_queues:
-                self._readers[queue].pause()
+            if queue in self.readers and queue not in self._active_queues:
+                self.readers[queue].pause()
 
     # -- settled -----------------------------------------------------------------------------
 
@@ -423,7 +424,7 @@ class RocketMQChannel(virtual.Channel):
             self._resume()
 
     def _resume(self) -> None:
-        for queue, reader in self._readers.items():
+        for queue, reader in self.readers.items():
             if queue in self._active_queues:
                 reader.resume()
         if self._inbox:
@@ -484,10 +485,10 @@ class RocketMQChannel(virtual.Channel):
         await self._renewal_ends()
         for task in self._tasks.values():
             task.cancel()
-        for reader in self._readers.values():
+        for reader in self.readers.values():
             reader.stop()  # what still comes goes back
         await self._hand_back(self._held)
-        for reader in self._readers.values():
+        for reader in self.readers.values():
             await reader.close()
 
 

@@ -68,7 +68,7 @@ class TaskQueueReader(PopConsumer):
         self._buffer = self._inbox = DemandBuffer(self._config, room, listener)
 
 
-class UnlistedReader(PullConsumer):
+class OutsideReader(PullConsumer):
     """Reads without being a member of its group, to whose members it would be a stranger."""
 
     def _data(self) -> HeartbeatData:
@@ -150,7 +150,7 @@ class ClusterClients:
         topic = exchange_topic(exchange)
         await self.create_topic(topic, 1)
         config = self.consumer_config()
-        async with UnlistedReader(self.addresses, group=queue_topic(queue), config=config) as reader:
+        async with OutsideReader(self.addresses, group=queue_topic(queue), config=config) as reader:
             for each in await reader.queues(topic):
                 if await reader.committed(each) is None:
                     await reader.commit(each, await reader.max_offset(each))
@@ -166,7 +166,7 @@ class ClusterClients:
         async with self._following:
             if (reader := self.temporary(queue)) is None:
                 config = self.consumer_config(consume_from=ConsumeFrom.LAST)
-                reader = UnlistedReader(self.addresses, group=GROUP, config=config)
+                reader = OutsideReader(self.addresses, group=GROUP, config=config)
                 await reader.start()
                 _TEMPORARY[self.cluster, queue] = reader
                 await _read_on(reader, DEFAULT_EXCHANGE, queue_topic(queue))
