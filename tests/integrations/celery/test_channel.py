@@ -151,11 +151,12 @@ def test_a_message_acknowledged_during_a_renewal_does_not_come_again(url: str) -
 
 def test_a_task_with_an_eta_is_no_message_before(connection: Connection) -> None:
     queue = Queue("later")
-    publish(connection, queue, 1, headers=in_seconds(2.2))
-    began = SYSTEM_CLOCK.monotonic_ms() / 1000
-    assert received(connection, queue, 1.5) == []
-    assert len(received(connection, queue, 4)) == 1
-    assert SYSTEM_CLOCK.monotonic_ms() / 1000 - began >= 2.2
+    due_ms = SYSTEM_CLOCK.monotonic_ms() + 3_000
+    publish(connection, queue, 1, headers=in_seconds(3.1))
+    early = received(connection, queue, 1.5)
+    assert early == [] or SYSTEM_CLOCK.monotonic_ms() >= due_ms  # of a busy machine
+    assert len(early or received(connection, queue, 10)) == 1
+    assert SYSTEM_CLOCK.monotonic_ms() >= due_ms
 
 
 def test_a_task_beyond_the_brokers_longest_delay_is_sent_on(url: str) -> None:
