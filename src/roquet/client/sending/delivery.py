@@ -65,7 +65,6 @@ class MessageDelivery:
         self._turn = self.new_round_robin()
         self.on_stored: StoredListener | None = None
         self.tolerance = FaultTolerance(session, config)
-        self._metrics = config.metrics or ClientMetrics()
         self._series: dict[str, tuple[Tally, Histogram]] = {}
         self.send = self._send if config.metrics is None else self._send_counted
         self.chosen_pauses = ChosenPauses(config.backoff)
@@ -143,26 +142,26 @@ class MessageDelivery:
         self, outgoing: OutgoingBatch, sending: Awaitable[Sequence[SendReceipt]]
     ) -> Sequence[SendReceipt]:
         """Wait for a send with all its tries, and count it where metrics are wanted."""
-        if self.config.metrics is None:
+        metrics, clock, topic = self.config.metrics, self.config.clock, outgoing.topic
+        if metrics is None:
             return await sending
-        topic, clock = outgoing.topic, self.config.clock
         began_ms = clock.monotonic_ms()
-        stored, times = self._series.get(topic) or self._new_series(topic)
+        stored, times = self._series.get(topic) or self._new_series(metrics, topic)
         try:
             receipts = await sending
         except BaseException:
-            self._metrics.add(SENT, len(outgoing.items), topic, self._group, "failed")
+            metrics.add(SENT, len(outgoing.items), topic, self._group, "failed")
             raise
         finally:
             times.observe((clock.monotonic_ms() - began_ms) / 1_000)
         stored.value += len(outgoing.items)
         return receipts
 
-    def _new_series(self, topic: str) -> tuple[Tally, Histogram]:
+    def _new_series(self, metrics: ClientMetrics, topic: str) -> tuple[Tally, Histogram]:
         labels = topic, self._group
         series = self._series[topic] = (
-            self._metrics.counter(SENT, *labels, "ok"),
-            self._metrics.times(SEND_SECONDS, *labels),
+            metrics.counter(SENT, *labels, "ok"),
+            metrics.times(SEND_SECONDS, *labels),
         )
         return series
 
