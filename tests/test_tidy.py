@@ -74,11 +74,11 @@ def syntax_trees() -> Iterator[None]:
 
 LINES_MAX = {
     "access": 1_176,
-    "admin": 6_093,
+    "admin": 6_091,
     "arrow": 1_245,
     "broker": 24_202,
     "cli": 10_799,
-    "client": 13_904,
+    "client": 13_903,
     "controller": 2_838,
     "dashboard": 6_932,
     "integrations": 3_344,
@@ -96,7 +96,7 @@ LINES_MAX = {
     "store": 10_819,
     "testing": 1_299,
     "wire": 9_999,
-    "all of src": 141_877,
+    "all of src": 141_874,
     "tests": 174_015,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the

@@ -222,7 +222,7 @@ async def _plan_queue(
     low, high, committed = await asyncio.gather(
         admin.ask(address, MinOffset(topic=topic, queue_id=queue_id)),
         admin.ask(address, MaxOffset(topic=topic, queue_id=queue_id)),
-        _committed(admin, address, group, queue),
+        committed_offset(admin, address, group, queue),
     )
     begin, end = low.offset, high.offset
     if isinstance(target, QueueEdge):
@@ -236,9 +236,10 @@ async def _plan_queue(
     )
 
 
-async def _committed(
+async def committed_offset(
     admin: AdminClient, address: str, group: str, queue: MessageQueue
 ) -> int | None:
+    """A group's committed offset, by the broker at an address; None where it has none."""
     call = QueryOffset(
         consumer_group=group,
         topic=queue.topic,

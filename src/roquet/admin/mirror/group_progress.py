@@ -11,14 +11,14 @@ from roquet.admin import groups
 from roquet.admin.client import AdminClient, known_leader, without_answers
 from roquet.admin.mirror.endpoint import MirrorEndpoint
 from roquet.admin.mirror.queue_copier import MirrorNames, QueueCopier
-from roquet.model.errors import CallRefused
+from roquet.admin.offset_reset import committed_offset
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import SubscriptionGroup
 from roquet.rules.mirror import Origin, origin_of, translated_offset
 from roquet.wire.calls.admin.group import GetConnections
 from roquet.wire.calls.admin.topic import CreateGroup, GetGroup
 from roquet.wire.calls.bodies import ConsumerConnection
-from roquet.wire.calls.offset import QueryOffset, UpdateOffset
+from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.records.property_text import decode_properties
@@ -112,16 +112,14 @@ class ProgressTranslation:
     ) -> tuple[int, Origin | None]:
         """The first copy of the source queue in [begin, end) of the target, and its offset."""
         async for record in self._to.records_between(copier.target, begin, end):
-            origin = origin_of(decode_properties(record.properties))
-            if origin and origin.is_from(self._names.source, copier.source):
+            if (origin := copier.original_of(record)) is not None:
                 return record.queue_offset, origin
         return end, None
 
     async def _first_own(self, copier: QueueCopier, begin: int, end: int) -> int | None:
         """The first message in [begin, end) of the target that is no copy of the source queue."""
         async for record in self._to.records_between(copier.target, begin, end):
-            origin = origin_of(decode_properties(record.properties))
-            if not (origin and origin.is_from(self._names.source, copier.source)):
+            if copier.original_of(record) is None:
                 return record.queue_offset
         return None
 
@@ -134,7 +132,12 @@ class ProgressTranslation:
         if before:
             return copier.own_unread[max(before)]
         back = MirrorNames(self._names.target, self._names.source).target_group
-        end = await _committed(self._source, self._leaders, back, copier.source)
+        end = await committed_offset(
+            self._source,
+            known_leader(self._leaders, copier.source.broker_name),
+            back,
+            copier.source,
+        )
         if end is None:
             return None
         last, first = None, await self._from.min_offset(copier.source)
@@ -151,17 +154,7 @@ class ProgressTranslation:
 async def _committed(
     admin: AdminClient, leaders: Mapping[str, str], group: str, queue: MessageQueue
 ) -> int | None:
-    """A group's committed offset; None where it has none."""
-    call = QueryOffset(
-        consumer_group=group, topic=queue.topic, queue_id=queue.queue_id,
-        set_zero_if_not_found=False,
-    )  # fmt: skip
-    try:
-        return (await admin.ask(known_leader(leaders, queue.broker_name), call)).offset
-    except CallRefused as error:
-        if error.code == ResponseCode.QUERY_NOT_FOUND:
-            return None
-        raise
+    return await committed_offset(admin, known_leader(leaders, queue.broker_name), group, queue)
 
 
 async def chosen_groups(source: AdminClient) -> list[str]:

@@ -178,14 +178,18 @@ class QueueCopier:
         self.state.target_end = 0
         found: Origin | None = None
         async for record in self._to.records_between(self.target, begin, end):
-            origin = origin_of(decode_properties(lossless_text(record.properties)))
-            if origin is None or not origin.is_from(self._names.source, self.source):
+            if (origin := self.original_of(record)) is None:
                 continue
             self.state.target_end = max(self.state.target_end, record.queue_offset + 1)
             if found is None or origin.offset > found.offset:
                 found = origin
                 self.offsets.add(origin.offset, record.queue_offset)
         return found
+
+    def original_of(self, record: Record) -> Origin | None:
+        """The original of a record of the target; None if it is no copy of this source queue."""
+        origin = origin_of(decode_properties(lossless_text(record.properties)))
+        return origin if origin and origin.is_from(self._names.source, self.source) else None
 
     async def _check_original(self, found: Origin) -> None:
         """Raise MirrorStopped if the source has another message where the last copy came from."""
