@@ -1,7 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,6 +27,8 @@ from roquet.admin.mirror.queue_copier import (
     MirrorStopped,
     QueueCopier,
     batches,
+    copies_of,
+    properties_of,
 )
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
@@ -36,6 +37,7 @@ from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.net.channel import Channel
 from roquet.net.clock import SYSTEM_CLOCK
+from roquet.rules.mirror import origin_of
 from roquet.rules.rate_limit import RateLimit
 from roquet.testing.cluster import Cluster
 from roquet.wire.calls.send import Send, SendReply
@@ -164,18 +166,18 @@ def record(size: int) -> Record:
 
 @given(st.binary(max_size=60) | st.text().map(lambda text: f"A\x01{text}\x02".encode()))
 def test_whatever_bytes_properties_are_a_copy_names_its_original(raw: bytes) -> None:
-    nobody: Any = None
-    one = QueueCopier((nobody, nobody), NAMES, (QUEUE, QUEUE), RateLimit(None), SYSTEM_CLOCK)
     original = replace(record(100), queue_offset=7, properties=raw, store_host=bytes(8))
-    (copy,) = one._copies([original])
-    origin = one.original_of(replace(original, properties=copy.properties))
+    (copy,) = copies_of([original], "A", QUEUE)
+    origin = origin_of(properties_of(replace(original, properties=copy.properties)))
     assert origin is not None
+    assert origin.is_from("A", QUEUE)
     assert origin.offset == 7
+    assert list(copies_of([replace(original, properties=copy.properties)], "B", QUEUE)) == []
 
 
 def test_requests_hold_what_may_go_together_and_are_no_longer_than_their_limit() -> None:
     small, big = record(100), record(BATCH_BYTES)
     copies = [Copy(small, b"", is_alone=False)] * 3 + [Copy(big, b"", is_alone=False)] * 2
     copies += [Copy(small, b"", is_alone=True)] * 2
-    assert [len(batch) for batch in batches(iter(copies))] == [3, 1, 1, 1, 1]
-    assert list(batches(iter([]))) == []
+    assert [len(batch) for batch in batches(copies)] == [3, 1, 1, 1, 1]
+    assert list(batches([])) == []

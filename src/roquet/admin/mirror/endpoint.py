@@ -76,11 +76,6 @@ class MirrorEndpoint(PullConsumer):
                 raise ConnectFailed(f"{queue} cannot be read at offset {begin}")
             begin = reply.next_begin_offset
 
-    async def own_committed(self, queue: MessageQueue) -> int | None:
-        """The group's committed offset; None where none was committed."""
-        await self._ensure_route(queue)
-        return await self._offsets.committed(queue, zero_if_young=False)
-
     async def channel(self, queue: MessageQueue) -> Channel:
         """The connection to a queue's leader; another one after a failure, or for a new leader."""
         await self._ensure_route(queue)

@@ -40,7 +40,6 @@ class ProgressTranslation:
         self._source, self._target = admins
         self._from, self._to = ends
         self._names = names
-        self._made: set[str] = set()
         self._translated: dict[tuple[str, MessageQueue], int] = {}
         """The progress in the source that was translated last, by group and queue."""
 
@@ -50,42 +49,48 @@ class ProgressTranslation:
         if await is_online(self._target, group):
             raise UsageError("it has members in the target, whose progress stays theirs")
         for copier in copiers:
-            if copier.state.next_offset is None:
-                continue
             done = await _committed(self._source, leaders, group, copier.source)
-            if done is None or self._translated.get((group, copier.source)) == done:
+            if copier.state.next_offset is None or done is None:
                 continue
+            if self._translated.get((group, copier.source)) != done:
+                await self._translate(group, copier, done, leaders, brokers)
+
+    async def _translate(
+        self, group: str, copier: QueueCopier, done: int,
+        leaders: Mapping[str, str], brokers: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        """Commit a group's progress in one queue, whose messages below `done` it has handled."""
+        queue = copier.target
+        known = await _committed(self._target, brokers, group, queue)
+        if known is None:
             await self._make(group)
-            known = await _committed(self._target, brokers, group, copier.target)
-            begin = max(await self._to.min_offset(copier.target), known or 0)
-            unread = await self._first_unread(copier, done, begin)
-            own_unread = await self._own_unread(copier, done, leaders)
-            if own_unread is None:
-                own_unread = await self._first_own(copier, begin, unread)
-            offset = translated_offset(unread, own_unread, known)
-            if offset is not None:
-                call = UpdateOffset(
-                    consumer_group=group, topic=copier.target.topic,
-                    queue_id=copier.target.queue_id, commit_offset=offset,
-                )  # fmt: skip
-                await self._target.ask(known_leader(brokers, copier.target.broker_name), call)
-            if own_unread is None and done <= copier.next_offset:  # only its progress changes this
-                self._translated[group, copier.source] = done
+        begin = max(await self._to.min_offset(queue), known or 0)
+        unread = await self._first_unread(copier, done, begin)
+        own_unread = await self._own_unread(copier, done, leaders)
+        if own_unread is None:
+            own_unread = await self._first_own(copier, begin, unread)
+        offset = translated_offset(unread, own_unread, known)
+        if offset is not None:
+            call = UpdateOffset(
+                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id,
+                commit_offset=offset,
+            )  # fmt: skip
+            await self._target.ask(known_leader(brokers, queue.broker_name), call)
+        if own_unread is None and done <= copier.next_offset:  # only its progress changes this
+            self._translated[group, copier.source] = done
 
     async def _make(self, group: str) -> None:
         """Create a group in the target, with its settings of the source, unless it is there."""
-        if group in self._made:
+        if group in await groups.list_names(self._target):
             return
-        if group not in await groups.list_names(self._target):
-            leaders = await self._source.leaders()
-            answers, _ = await self._source.ask_each(leaders, GetGroup(group=group))
-            config = SubscriptionGroup()
-            for reply in answers.values():
-                config = codec.loads(reply.body, SubscriptionGroup)
-            attributes = {f"+{key}": value for key, value in config.attributes.items()}
-            changes = {**asdict(config), "group_name": group, "attributes": attributes}
-            await groups.create(self._target, group, changes)
-        self._made.add(group)
+        leaders = await self._source.leaders()
+        answers, _ = await self._source.ask_each(leaders, GetGroup(group=group))
+        config = SubscriptionGroup()
+        for reply in answers.values():
+            config = codec.loads(reply.body, SubscriptionGroup)
+        attributes = {f"+{key}": value for key, value in config.attributes.items()}
+        changes = {**asdict(config), "group_name": group, "attributes": attributes}
+        await groups.create(self._target, group, changes)
 
     async def _first_unread(self, copier: QueueCopier, done: int, begin: int) -> int:
         """The target offset, `begin` or later, of the first copy of an original at `done` or later.

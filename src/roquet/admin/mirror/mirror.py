@@ -135,7 +135,7 @@ class Mirror:
                 if len(known) == len(queues) and not any(one.state.fault for one in known):
                     continue
                 mapped = await mirror_topics.prepare(source, target, topic)
-                ends = [await self._ends[1].own_committed(queue) for queue in mapped.values()]
+                ends = [await self._ends[1].committed(queue) for queue in mapped.values()]
                 for pair in mapped.items():
                     if (copier := self._copiers.get(pair[0])) is None:
                         copier = QueueCopier(

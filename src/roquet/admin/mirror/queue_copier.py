@@ -140,7 +140,7 @@ class QueueCopier:
         """Find out how far the queue was copied. Raises MirrorStopped if that cannot be said."""
         self._channel = await self._to.channel(self.target)
         low, high = await self._to.min_offset(self.target), await self._to.max_offset(self.target)
-        committed = await self._to.own_committed(self.target) or 0
+        committed = await self._to.committed(self.target) or 0
         end = max(committed, self.state.target_end)
         found = await self._last_copy(committed - 1, high) if low < committed <= high else None
         if found is None:  # a new master lacks copies, and may have other messages there
@@ -148,7 +148,7 @@ class QueueCopier:
         is_lost = found is None and end > low  # retention has not deleted the last copy
         done = None
         if not (self.is_new or is_lost):
-            done = await self._from.own_committed(self.source)
+            done = await self._from.committed(self.source)
         first = await self._from.min_offset(self.source)
         self.state.source_end = await self._from.max_offset(self.source)
         if found is not None:  # it decides: a new master may lack copies that were acknowledged
@@ -173,14 +173,14 @@ class QueueCopier:
 
     def original_of(self, record: Record) -> Origin | None:
         """The original of a record of the target; None if it is no copy of this source queue."""
-        origin = origin_of(_properties(record))
+        origin = origin_of(properties_of(record))
         return origin if origin and origin.is_from(self._names.source, self.source) else None
 
     async def _check_original(self, found: Origin) -> None:
         """Raise MirrorStopped if the source has another message where the last copy came from."""
         records, _ = await self._from.records(self.source, found.offset, 1)
         for record in records:  # none if retention has deleted it
-            message_id = _properties(record)[names.UNIQUE_KEY]
+            message_id = properties_of(record)[names.UNIQUE_KEY]
             if record.queue_offset == found.offset and message_id != found.message_id:
                 raise self._other_queue(found.offset)
 
@@ -205,7 +205,9 @@ class QueueCopier:
         if offset < reply.min_offset <= first:
             self.state.expired += first - offset
         single = list(takewhile(lambda record: not record.sys_flag & SysFlag.INNER_BATCH, records))
-        for batch in batches(self._copies(single)):
+        copies = list(copies_of(single, self._names.source, self.source))
+        self.state.skipped += len(single) - len(copies)
+        for batch in batches(copies):
             delay_ms = self._limit.delay_ms(len(batch), self._clock.monotonic_ms())
             await self._clock.sleep(delay_ms)
             await self._deliver(batch)
@@ -216,18 +218,6 @@ class QueueCopier:
         if self._clock.monotonic_ms() - self._committed_ms >= COMMIT_MS:
             await self.commit()
         return reply.next_begin_offset > offset
-
-    def _copies(self, records: Sequence[Record]) -> Iterator[Copy]:
-        """The copies to send; what is a copy itself is not sent on."""
-        for record in records:
-            values = _properties(record)
-            if origin_of(values) is not None:
-                self.state.skipped += 1
-                continue
-            original = self._names.source, self.source, record.queue_offset, record.born_ms
-            copied = copied_properties(values, *original).items()
-            text = "".join(f"{name}\x01{value}\x02" for name, value in copied)
-            yield Copy(record, lossless_bytes(text), names.PRIORITY in values)
 
     async def _deliver(self, batch: Sequence[Copy]) -> None:
         """Send a batch; if it is refused, its messages one by one, up to the one at fault."""
@@ -280,7 +270,18 @@ class QueueCopier:
             await self._from.commit(self.source, self.state.next_offset)
 
 
-def batches(copies: Iterator[Copy]) -> Iterator[Sequence[Copy]]:
+def copies_of(records: Sequence[Record], cluster: str, queue: MessageQueue) -> Iterator[Copy]:
+    """The copies of records of a queue of a cluster; what is a copy itself has none."""
+    for record in records:
+        values = properties_of(record)
+        if origin_of(values) is None:
+            place = cluster, queue, record.queue_offset, record.born_ms
+            copied = copied_properties(values, *place).items()
+            text = "".join(f"{name}\x01{value}\x02" for name, value in copied)
+            yield Copy(record, lossless_bytes(text), names.PRIORITY in values)
+
+
+def batches(copies: Sequence[Copy]) -> Iterator[Sequence[Copy]]:
     """Copies in requests: those of one compression together, within the limits of a request."""
     for _, run in groupby(copies, key=lambda copy: (copy.flags, copy.is_alone)):
         batch: list[Copy] = []
@@ -299,7 +300,7 @@ def place(queue: MessageQueue) -> str:
     return f"{queue.broker_name}:{queue.queue_id}"
 
 
-def _properties(record: Record) -> dict[str, str]:
+def properties_of(record: Record) -> dict[str, str]:
     """Properties of a record; a message without a producer's id has its broker's, as its copy."""
     values = decode_properties(lossless_text(record.properties))
     if names.UNIQUE_KEY not in values:
