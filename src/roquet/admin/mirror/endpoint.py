@@ -88,7 +88,9 @@ class MirrorEndpoint(PullConsumer):
         """
         try:
             if await self.channel(queue) is not channel:
-                raise ConnectFailed(f"{queue.broker_name} was connected to anew")
+                raise ConnectFailed(
+                    f"{queue.broker_name} was connected anew: its copies come first"
+                )
             return await self._session.call(queue.broker_name, call)
         except CallError:
             self._session.routes.invalidate()
