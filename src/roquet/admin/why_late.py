@@ -94,11 +94,9 @@ async def explain(
     tables = await ask_tables(admin, brokers)
     ask = _Question(admin, reader, message, topic, brokers, tables, trace_topic)
     traces = await ask.traces(message.message_id)
-    groups = [group] if group else await _groups(ask, traces)
+    groups: Sequence[str | None] = [group] if group else await _groups(ask, traces) or [None]
     shared = [*_sent(message, traces), *_before_delivery(message)]
-    if not groups:
-        return message, [_account(None, shared, Backlog(queue_id=message.queue_id), [])]
-    return message, [await _group_account(ask, one, shared, traces) for one in groups]
+    return message, [await _account(ask, one, shared, traces) for one in groups]
 
 
 async def _find(admin: AdminClient, message_id: str, topic: str | None) -> StoredMessage:
@@ -189,36 +187,32 @@ def _before_delivery(message: StoredMessage) -> Iterator[Event]:
         yield Event(message.born_ms, Happening.SCHEDULED, text)
 
 
-async def _group_account(
-    ask: _Question, group: str, shared: Sequence[Event], traces: Sequence[Trace]
+async def _account(
+    ask: _Question, group: str | None, shared: Sequence[Event], traces: Sequence[Trace]
 ) -> GroupAccount:
-    answers = await ask_group(ask.admin, ask.brokers, group, ask.tables)
-    stats = answers.stats.get(ask.message.broker_name)
-    progress = stats.offset_table.get(ask.queue) if stats else None
-    events = [*shared, *_handled(traces, group), *await _retried(ask, group)]
-    not_known = [NO_RECORD]
-    if not any(one.kind is Happening.STARTED for one in events):
-        not_known = [NOT_TRACED, NO_RECORD]
-    backlog = await _backlog(ask, events, answers, progress)
-    if not is_finished(events):
-        events.append(_now(ask, group, progress))
-    return _account(group, events, backlog, not_known)
-
-
-def _account(
-    group: str | None, events: Sequence[Event], backlog: Backlog, not_known: Sequence[str]
-) -> GroupAccount:
-    unknown = [NOT_WRITTEN_DOWN, *not_known]
+    events, not_known = list(shared), [NOT_WRITTEN_DOWN]
+    backlog = Backlog(queue_id=ask.message.queue_id)
+    if group is not None:
+        answers = await ask_group(ask.admin, ask.brokers, group, ask.tables)
+        stats = answers.stats.get(ask.message.broker_name)
+        progress = stats.offset_table.get(ask.queue) if stats else None
+        events += [*_handled(traces, group), *await _retried(ask, group)]
+        backlog = await _backlog(ask, events, answers, progress)
+        if not any(one.kind is Happening.STARTED for one in events):
+            not_known.append(NOT_TRACED)
+        not_known.append(NO_RECORD)
+        if not is_finished(events):
+            events.append(_now(ask, group, progress))
     if not any(one.kind is Happening.SENT for one in events):
-        unknown.append("when its producer sent it: `trace=True` in ProducerConfig shows it")
+        not_known.append("when its producer sent it: `trace=True` in ProducerConfig shows it")
     if skew := clock_skew_ms(events):
-        unknown.append(f"times within {span_text(skew)}: by so much clocks differ at least")
+        not_known.append(f"times within {span_text(skew)}: by so much clocks differ at least")
     return GroupAccount(
         group=group,
         events=in_order(events),
         gaps=gaps(events, backlog),
         is_finished=is_finished(events),
-        not_known=unknown,
+        not_known=not_known,
     )
 
 

@@ -32,7 +32,7 @@ C = TypeVar("C", bound=ClientConfig)
 
 
 class ClusterSettings:
-    """Addresses and client settings of a connection, and questions to its brokers."""
+    """Addresses and client settings of a connection, and the lag of groups."""
 
     def __init__(self, connection: Connection) -> None:
         if not connection.host:
@@ -64,11 +64,6 @@ class ClusterSettings:
             return info.lag
         lags = [one.lag for one in info.queues if one.topic == wrap(config.namespace, topic)]
         return sum(lags) if lags else None
-
-    async def brokers(self) -> list[str]:
-        """Names of all brokers."""
-        async with AdminClient(self.namesrv, self.config(ClientConfig)) as admin:
-            return list(await admin.brokers())
 
 
 class RocketMQHook(BaseHook):
@@ -107,8 +102,13 @@ class RocketMQHook(BaseHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """Ask the name servers for the brokers, for the button in Airflow's form."""
+
+        async def ask() -> str:
+            settings = self.settings()
+            async with AdminClient(settings.namesrv, settings.config(ClientConfig)) as admin:
+                return f"brokers: {', '.join(await admin.brokers())}"
+
         try:
-            brokers = asyncio.run(self.settings().brokers())
+            return True, asyncio.run(ask())
         except (RoquetError, OSError) as error:
             return False, str(error)
-        return True, f"brokers: {', '.join(brokers)}"
