@@ -136,7 +136,16 @@ async def test_copies_that_a_new_master_lacks_are_copied_again() -> None:
             assert one.state.next_offset == 3
 
 
-async def test_a_target_that_lost_its_copies_while_nothing_was_sent_gets_them_again() -> None:
+async def test_a_target_that_lost_its_copies_while_nothing_was_sent_gets_them_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ask, failures = MirrorEndpoint.max_offset, [ConnectFailed("the source is away")]
+
+    async def max_offset(endpoint: MirrorEndpoint, queue: MessageQueue) -> int:
+        if failures and endpoint.group == NAMES.source_group:
+            raise failures.pop()
+        return await ask(endpoint, queue)
+
     async with two_clusters(default_queue_count=1) as (source, target):
         await send(source.namesrv_addr, 3)
         async with mirror(source.namesrv_addr, target.namesrv_addr) as running:
@@ -144,9 +153,11 @@ async def test_a_target_that_lost_its_copies_while_nothing_was_sent_gets_them_ag
             await until_copied(target, 3)
             await target.stop_broker(0)
             await target.start_broker(0)  # it has kept everything in memory
+            monkeypatch.setattr(MirrorEndpoint, "max_offset", max_offset)
             await send(source.namesrv_addr, 3, start=3)
             await until_copied(target, 6)
             task.cancel()
+        assert failures == []
         assert await bodies(target.namesrv_addr, "orders") == {0: [b"%d" % n for n in range(6)]}
 
 

@@ -125,9 +125,12 @@ class QueueCopier:
             topic=self.source.topic, source=place(self.source), target=place(self.target)
         )
         self.is_new = False
-        """Whether nothing of the topic was copied yet, whatever was committed in the source."""
+        """Whether the target has no copy, whatever was committed in the source: none was sent, or
+        all are lost."""
         self.copies = range(0)
         """Offsets of the target that are known to hold nothing but copies of the queue."""
+        self._known_end = 0
+        """The highest end of the copies since the last success of `resume`."""
         self._committed_ms = 0
         self._channel: Channel | None = None
 
@@ -141,14 +144,13 @@ class QueueCopier:
         self._channel = await self._to.channel(self.target)
         low, high = await self._to.min_offset(self.target), await self._to.max_offset(self.target)
         committed = await self._to.committed(self.target) or 0
-        end = max(committed, self.state.target_end)
+        self._known_end = max(self._known_end, committed, self.state.target_end)
         found = await self._last_copy(committed - 1, high) if low < committed <= high else None
         if found is None:  # a new master lacks copies, and may have other messages there
             found = await self._last_copy(low, high)
-        is_lost = found is None and end > low  # retention has not deleted the last copy
-        done = None
-        if not (self.is_new or is_lost):
-            done = await self._from.committed(self.source)
+        if found is None and self._known_end > low:  # retention has not deleted the last copy
+            self.is_new = True
+        done = None if self.is_new else await self._from.committed(self.source)
         first = await self._from.min_offset(self.source)
         self.state.source_end = await self._from.max_offset(self.source)
         if found is not None:  # it decides: a new master may lack copies that were acknowledged
@@ -157,7 +159,7 @@ class QueueCopier:
         next_offset = first if done is None else done
         if next_offset > self.state.source_end:
             raise self._other_queue(next_offset - 1)
-        self.state.next_offset, self.is_new = next_offset, False
+        self.state.next_offset, self.is_new, self._known_end = next_offset, False, 0
 
     async def _last_copy(self, begin: int, end: int) -> Origin | None:
         """The last copy of this source queue among messages of the target from `begin` to `end`."""
