@@ -1,4 +1,5 @@
 import asyncio
+from itertools import count
 
 import pytest
 from tests.admin.mirror.mirrored import (
@@ -15,8 +16,9 @@ from tests.admin.mirror.mirrored import (
 from roquet.admin import topics
 from roquet.admin.client import AdminClient
 from roquet.admin.mirror import mirror as mirror_module
+from roquet.admin.mirror.queue_copier import QueueCopier
 from roquet.client.producer import Producer
-from roquet.model.errors import UsageError
+from roquet.model.errors import ConnectFailed, UsageError
 from roquet.testing.cluster import cluster
 
 
@@ -122,6 +124,22 @@ async def test_a_target_topic_that_was_given_fewer_queues_gets_them_again(
             task.cancel()
         expected = await bodies(source.namesrv_addr, "orders")
         assert await bodies(target.namesrv_addr, "orders") == expected
+
+
+async def test_a_long_run_goes_on_after_a_late_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_module, "GIVE_UP_MS", 200)
+    step, steps = QueueCopier.step, count(1)
+
+    async def failing_step(copier: QueueCopier) -> bool:
+        if next(steps) == 20:
+            raise ConnectFailed("the target is away")
+        return await step(copier)
+
+    monkeypatch.setattr(QueueCopier, "step", failing_step)
+    async with two_clusters(default_queue_count=1) as (source, target):
+        await send(source.namesrv_addr, 150)
+        (queue,) = (await run_once(source, target, rate=50)).queues
+        assert (queue.copied, queue.fault) == (150, None)
 
 
 async def test_a_pattern_that_no_topic_matches_is_wrong_use() -> None:
