@@ -1,6 +1,7 @@
 """What our client can do against Apache RocketMQ 5.5.0: order, delays, tags, pop, resets, more."""
 
 import asyncio
+import re
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -12,7 +13,7 @@ import pytest
 
 from harness import genuine
 from harness.java_client import until
-from roquet.admin import dead_letters, group_fork, groups, messages, offset_reset, topics
+from roquet.admin import dead_letters, group_fork, groups, messages, offset_reset, topics, why_late
 from roquet.admin.client import AdminClient
 from roquet.admin.topics import TopicSettings
 from roquet.client import (
@@ -257,6 +258,56 @@ async def test_a_copy_of_a_group_reads_from_a_past_moment_on(namesrv: str) -> No
     ) as consumer:
         found = await consumer.fetch(3, timeout_ms=8_000)
     assert sorted(message.body for message in found) == [b"after", b"later"]
+
+
+@pytest.mark.parametrize("kind", [PushConsumer, PopConsumer])
+async def test_a_pattern_finds_a_topic_that_is_created_meanwhile(
+    namesrv: str, kind: type[PushConsumer | PopConsumer]
+) -> None:
+    name = f"OurPattern{kind.__name__}"
+    await send(namesrv, f"{name}-a", "before")
+    consumer = kind(namesrv, group="of_" + name, topic=re.compile(f"{name}-.*"), config=FROM_FIRST)
+    async with consumer:
+        for topic, body in ((f"{name}-a", b"before"), (f"{name}-b", b"after")):
+            if body == b"after":
+                await send(namesrv, topic, "after")
+            message = await consumer.next(60_000)
+            assert message is not None
+            assert (message.topic, message.body) == (topic, body)
+            await message.ack()
+
+
+async def test_why_a_message_was_late_says_what_brokers_know_and_what_nothing_tells(
+    namesrv: str,
+) -> None:
+    async with Producer(namesrv, group="maker") as producer:
+        message_id = (await producer.send("OurLate", b"late")).message_id
+
+    async def explained() -> why_late.GroupAccount:
+        async with (
+            AdminClient(namesrv) as admin,
+            messages.MessageViewer(namesrv, group="look") as reader,
+        ):
+            _, (account,) = await why_late.explain(
+                admin, reader, message_id, topic="OurLate", group="of_OurLate"
+            )
+            return account
+
+    waiting = await explained()
+    assert not waiting.is_finished
+    assert [event.kind.name for event in waiting.events] == ["BORN", "STORED", "NOW"]
+    assert waiting.gaps[0].cause.endswith("the group has no member now; it still waits")
+    async with PushConsumer(
+        namesrv, group="of_OurLate", topic="OurLate", config=FROM_FIRST
+    ) as consumer:
+        for settled in (ReceivedMessage.nack, ReceivedMessage.ack):
+            message = await consumer.next(60_000)
+            assert message is not None
+            await settled(message)
+    done = await explained()
+    assert done.is_finished
+    assert [event.kind.name for event in done.events] == ["BORN", "STORED", "RETRIED", "PASSED"]
+    assert any("ConsumerConfig" in text for text in done.not_known)
 
 
 @pytest.mark.parametrize("kind", [PushConsumer, PopConsumer])

@@ -37,7 +37,7 @@ backlogs = st.builds(
 
 
 def event(kind: Happening, at_ms: int, tries: int = 0) -> Event:
-    return Event(at_ms=at_ms, kind=kind, text=kind.name.lower(), tries=tries)
+    return Event(at_ms, kind, kind.name.lower(), tries)
 
 
 def causes(*given_events: Event, backlog: Backlog = EMPTY) -> list[tuple[int, str]]:
@@ -119,7 +119,7 @@ def test_a_popped_message_that_was_not_acknowledged_came_again() -> None:
         event(Happening.POPPED, 10),
         event(Happening.RETRIED, 60_010, tries=1),
         event(Happening.STARTED, 60_011, tries=1),
-    )[0] == (60_000, "it was popped and not acknowledged, and then came again")
+    )[0] == (60_000, "it was popped and not acknowledged, and came again")
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,10 @@ from hypothesis import strategies as st
 
 from roquet.model import properties as names
 from roquet.model.queue import MessageQueue
-from roquet.rules import mirror
 from roquet.rules.mirror import (
-    OffsetMap,
     Origin,
     copied_properties,
     origin_of,
-    queues_needed,
-    resume_offset,
     target_queues,
     translated_offset,
 )
@@ -69,8 +65,6 @@ def test_no_two_queues_have_the_same_target_and_equal_names_keep_their_numbers(
     assert {queue.broker_name for queue in mapped.values()} <= set(targets)
     if len(sizes) == 1:
         assert all(a.queue_id == b.queue_id for a, b in mapped.items())
-    needed = queues_needed(list(mapped.values()))
-    assert all(queue.queue_id < needed[queue.broker_name] for queue in mapped.values())
 
 
 @given(st.dictionaries(st.sampled_from("abcdxyz"), st.integers(1, 5), min_size=1), brokers)
@@ -85,47 +79,6 @@ def test_more_queues_of_a_topic_do_not_move_those_it_has(
 def test_a_target_without_brokers_is_an_error() -> None:
     with pytest.raises(ValueError, match="no broker"):
         target_queues([QUEUE], [])
-
-
-def test_copies_in_the_target_count_more_than_what_was_committed() -> None:
-    assert resume_offset(4, 9, 0) == 5
-    assert resume_offset(None, 9, 0) == 9
-    assert resume_offset(None, None, 3) == 3
-
-
-steps = st.lists(
-    st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 5)), min_size=1, max_size=30
-)
-
-
-@given(steps)
-def test_an_offset_map_finds_the_first_copy_at_or_behind_each_original(
-    some: list[tuple[int, int, int]],
-) -> None:
-    offsets, known = OffsetMap(), dict[int, int]()
-    source, target = 5, 3
-    for skipped, others, count in some:
-        source, target = source + skipped, target + others
-        offsets.add(source, target, count)
-        known |= {source + n: target + n for n in range(count)}
-        source, target = source + count, target + count
-    first = min(known)
-    for offset in range(source + 2):
-        behind = [known[one] for one in sorted(known) if one >= offset]
-        expected = None if offset < first else behind[0] if behind else target
-        assert offsets.target_of(offset) == expected
-    offsets.clear()
-    assert offsets.target_of(10**6) is None
-
-
-def test_an_offset_map_forgets_its_older_half_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror, "RUNS_MAX", 4)
-    offsets = OffsetMap()
-    for number in range(5):
-        offsets.add(number * 10, number)
-    assert offsets.target_of(0) is None
-    assert offsets.target_of(20) == 2
-    assert offsets.target_of(40) == 4
 
 
 def test_progress_takes_the_lower_offset_and_never_moves_back() -> None:

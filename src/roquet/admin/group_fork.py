@@ -34,20 +34,15 @@ OLDEST: Final = "earliestMessageTimeStamp"
 class GroupFork(msgspec.Struct, frozen=True, kw_only=True):
     """A planned copy of a group."""
 
-    source: str
     name: str
     configs: Mapping[str, SubscriptionGroup]
-    """The copy's settings by broker; it may consume, whether or not the group may."""
+    """The copy's settings by broker."""
     positions: Sequence[QueueReset]
     """Where the copy begins, queue by queue."""
 
 
 async def plan(
-    admin: AdminClient,
-    source: str,
-    name: str,
-    target: ResetTarget,
-    topics: Sequence[str] = (),
+    admin: AdminClient, source: str, name: str, target: ResetTarget, topics: Sequence[str] = ()
 ) -> GroupFork:
     """Work out a copy; changes nothing. `topics` empty means all that the group reads.
 
@@ -64,7 +59,7 @@ async def plan(
     if isinstance(target, int):
         await _check_there(admin, positions, target)
     configs = await _configs(admin, source, name)
-    return GroupFork(source=source, name=name, configs=configs, positions=positions)
+    return GroupFork(name=name, configs=configs, positions=positions)
 
 
 async def fork(admin: AdminClient, planned: GroupFork) -> list[str]:
@@ -74,21 +69,21 @@ async def fork(admin: AdminClient, planned: GroupFork) -> list[str]:
     when it could not be finished.
     """
     name = planned.name
-    calls = {
-        is_enabled: {
-            broker: CreateGroup(body=codec.dumps(replace(config, consume_enable=is_enabled)))
-            for broker, config in planned.configs.items()
-        }
-        for is_enabled in (False, True)
-    }
-    await admin.change_each(calls[False], "made")
+    await _put(admin, planned, "made", is_enabled=False)
     try:
         await offset_reset.reset(admin, name, planned.positions)
-        return await admin.change_each(calls[True], "enabled")
+        return await _put(admin, planned, "enabled", is_enabled=True)
     except RoquetError as error:
         raise RoquetError(
             f"group {name} is not complete: {error}; `roquet group delete {name}`, and begin anew"
         ) from error
+
+
+async def _put(admin: AdminClient, planned: GroupFork, done: str, *, is_enabled: bool) -> list[str]:
+    """Write the copy's settings; it may consume or not, whether or not the group may."""
+    configs = {b: replace(c, consume_enable=is_enabled) for b, c in planned.configs.items()}
+    calls = {broker: CreateGroup(body=codec.dumps(each)) for broker, each in configs.items()}
+    return await admin.change_each(calls, done)
 
 
 async def _check_new(admin: AdminClient, name: str) -> None:
@@ -125,9 +120,7 @@ async def _configs(admin: AdminClient, source: str, name: str) -> Mapping[str, S
     for broker, table in tables.configs.items():
         config = table.subscription_group_table.get(source, SubscriptionGroup())
         attributes = {f"+{key}": value for key, value in config.attributes.items()}
-        configs[broker] = replace(
-            config, group_name=name, consume_enable=True, attributes=attributes
-        )
+        configs[broker] = replace(config, group_name=name, attributes=attributes)
     return configs
 
 

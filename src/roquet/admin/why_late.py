@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 
 from roquet.admin import messages
-from roquet.admin.client import AdminClient, leader_addresses, without_answers
+from roquet.admin.client import AdminClient, leader_addresses
+from roquet.admin.group_answers import GroupAnswers, GroupTables, ask_group, ask_tables
 from roquet.client.pull import PullConsumer
 from roquet.model import names, properties
 from roquet.model.errors import CallRefused, ConnectFailed, NotFound
@@ -31,10 +32,8 @@ from roquet.rules.lateness import (
     is_finished,
     span_text,
 )
-from roquet.wire.calls.admin.group import GetConnections, GetConsumeStats
 from roquet.wire.calls.admin.inspection import GetGroupsOfTopic, GroupList
-from roquet.wire.calls.bodies import ConsumerConnection, ConsumeStats, QueueProgress
-from roquet.wire.codes import ResponseCode
+from roquet.wire.calls.bodies import QueueProgress
 from roquet.wire.fastjson import codec
 from roquet.wire.trace_text import (
     ConsumeEndTrace,
@@ -44,9 +43,6 @@ from roquet.wire.trace_text import (
     Trace,
     decode,
 )
-
-GROUPS_MAX: Final = 16
-"""Groups that are looked at when none is named."""
 
 WAITING: Final = (names.SCHEDULE_TOPIC, names.TIMER_TOPIC, names.HALF_TOPIC)
 """Topics of messages that are not delivered yet."""
@@ -58,8 +54,16 @@ HIDDEN: Final = (
 DELAYING: Final = (properties.DELAY, properties.TIMER_OUT_MS, properties.REAL_TOPIC)
 """Any of these properties says that the broker delivered the message later."""
 
-AHEAD_MAX: Final = 1 << 20
-"""Messages in front of this one among which the bisection looks."""
+NOT_WRITTEN_DOWN: Final = (
+    "when it reached the disk and the replicas: only the receipt of its producer said so"
+)
+NOT_TRACED: Final = (
+    "when a member got and handled it: `trace=True` in ConsumerConfig (enableMsgTrace in Java) "
+    "writes that down"
+)
+NO_RECORD: Final = (
+    "rebalances, and locks of queues: brokers keep no record; the members' logs have them"
+)
 
 
 class GroupAccount(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,33 +76,6 @@ class GroupAccount(msgspec.Struct, frozen=True, kw_only=True):
     is_finished: bool
     not_known: Sequence[str]
     """Facts that could not be found out, with the setting that would have shown it."""
-
-
-class _Question(msgspec.Struct, frozen=True):
-    """Everything that is asked about one message."""
-
-    admin: AdminClient
-    reader: PullConsumer
-    message: StoredMessage
-    topic: str
-    """Its own topic: a message that is not due yet is in one of the broker's."""
-    brokers: Mapping[str, str]
-    trace_topic: str
-
-    async def copies(self, topic: str) -> list[StoredMessage]:
-        """Copies of the message in a topic of its brokers; a topic that is not there has none."""
-        return await messages.by_key(
-            self.admin, topic, self.message.message_id, unique=True, brokers=self.brokers
-        )
-
-    async def traces(self, message_id: str) -> list[Trace]:
-        """Trace records that clients wrote about a message."""
-        try:
-            found = await messages.by_key(self.admin, self.trace_topic, message_id)
-        except NotFound:
-            return []
-        texts = (one.body.decode("utf-8", "replace") for one in found)
-        return [t for text in texts for t in decode(text) if t.message_id == message_id]
 
 
 async def explain(
@@ -114,7 +91,8 @@ async def explain(
     if topic in WAITING:
         topic = message.properties.get(properties.REAL_TOPIC, topic)
     brokers = leader_addresses((await admin.known_route(topic)).broker_datas)
-    ask = _Question(admin, reader, message, topic, brokers, trace_topic)
+    tables = await ask_tables(admin, brokers)
+    ask = _Question(admin, reader, message, topic, brokers, tables, trace_topic)
     traces = await ask.traces(message.message_id)
     groups: Sequence[str | None] = [group] if group else await _groups(ask, traces) or [None]
     shared = [*_sent(message, traces), *_before_delivery(message)]
@@ -140,24 +118,57 @@ async def _find(admin: AdminClient, message_id: str, topic: str | None) -> Store
     return found[0]
 
 
+class _Question(msgspec.Struct, frozen=True):
+    """Everything that is asked about one message."""
+
+    admin: AdminClient
+    reader: PullConsumer
+    message: StoredMessage
+    topic: str
+    """Its own topic: a message that is not due yet is in one of the broker's."""
+    brokers: Mapping[str, str]
+    tables: GroupTables
+    trace_topic: str
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue where it is stored."""
+        return MessageQueue(self.message.topic, self.message.broker_name, self.message.queue_id)
+
+    async def copies(self, topic: str) -> list[StoredMessage]:
+        """Copies of the message in a topic of its brokers; a topic that is not there has none."""
+        return await messages.by_key(
+            self.admin, topic, self.message.message_id, unique=True, brokers=self.brokers
+        )
+
+    async def traces(self, message_id: str) -> list[Trace]:
+        """Trace records that clients wrote about a message."""
+        try:
+            found = await messages.by_key(self.admin, self.trace_topic, message_id)
+        except NotFound:
+            return []
+        texts = (one.body.decode("utf-8", "replace") for one in found)
+        return [t for text in texts for t in decode(text) if t.message_id == message_id]
+
+
 async def _groups(ask: _Question, traces: Sequence[Trace]) -> list[str]:
     """Groups that read the topic, or that traces name."""
     answers, _ = await ask.admin.ask_each(ask.brokers, GetGroupsOfTopic(topic=ask.topic))
     found = {g for reply in answers.values() for g in codec.loads(reply.body, GroupList).group_list}
     found |= {one.group for one in traces if isinstance(one, ConsumeStartTrace) and one.group}
-    return sorted(one for one in found if not names.is_internal_group(one))[:GROUPS_MAX]
+    return sorted(one for one in found if not names.is_internal_group(one))
 
 
 def _sent(message: StoredMessage, traces: Sequence[Trace]) -> Iterator[Event]:
-    yield Event(at_ms=message.born_ms, kind=Happening.BORN, text=f"born at {message.born_host}")
+    yield Event(message.born_ms, Happening.BORN, f"born at {message.born_host}")
     for trace in traces:
         if isinstance(trace, SendTrace):
             result = "" if trace.success else ", which failed"
             text = f"sent by group {trace.group}; the call took {span_text(trace.took_ms)}{result}"
-            yield Event(at_ms=trace.at_ms, kind=Happening.SENT, text=text)
+            yield Event(trace.at_ms, Happening.SENT, text)
     if message.topic not in WAITING:
         place = f"{message.broker_name} queue {message.queue_id} offset {message.queue_offset}"
-        yield Event(at_ms=message.stored_ms, kind=Happening.STORED, text=f"stored at {place}")
+        yield Event(message.stored_ms, Happening.STORED, f"stored at {place}")
 
 
 def _before_delivery(message: StoredMessage) -> Iterator[Event]:
@@ -165,39 +176,33 @@ def _before_delivery(message: StoredMessage) -> Iterator[Event]:
     values = message.properties
     if message.sys_flag & TRANSACTION_MASK:
         text = "stored as a half message, about then"
-        yield Event(at_ms=message.born_ms, kind=Happening.PREPARED, text=text)
+        yield Event(message.born_ms, Happening.PREPARED, text)
     elif not values.keys().isdisjoint(DELAYING):
         level = values.get(properties.DELAY)
-        due_ms = _number(values.get(properties.TIMER_OUT_MS, ""))
+        due_ms = _number(values.get(properties.TIMER_OUT_MS))
         how = f"by delay level {level}" if level else "later"
         if due_ms is not None:
             how = f"after {span_text(max(0, due_ms - message.born_ms))}"
         text = f"stored to be delivered {how}, about then"
-        yield Event(at_ms=message.born_ms, kind=Happening.SCHEDULED, text=text)
+        yield Event(message.born_ms, Happening.SCHEDULED, text)
 
 
 async def _account(
     ask: _Question, group: str | None, shared: Sequence[Event], traces: Sequence[Trace]
 ) -> GroupAccount:
-    events, not_known = list(shared), [
-        "when it reached the disk and the replicas: only the receipt of its producer said so"
-    ]  # fmt: skip
+    events, not_known = list(shared), [NOT_WRITTEN_DOWN]
     backlog = Backlog(queue_id=ask.message.queue_id)
     if group is not None:
-        progress = await _progress(ask, group)
-        events += _handled(traces, group)
-        events += await _retried(ask, group)
-        backlog = await _backlog(ask, group, events, progress)
+        answers = await ask_group(ask.admin, ask.brokers, group, ask.tables)
+        stats = answers.stats.get(ask.message.broker_name)
+        progress = stats.offset_table.get(ask.queue) if stats else None
+        events += [*_handled(traces, group), *await _retried(ask, group)]
+        backlog = await _backlog(ask, events, answers, progress)
         if not any(one.kind is Happening.STARTED for one in events):
-            not_known.append(
-                "when a member got and handled it: `trace=True` in ConsumerConfig (enableMsgTrace "
-                "in Java) writes that down"
-            )
-        not_known.append(
-            "rebalances, and locks of queues: brokers keep no record; the members' logs have them"
-        )
+            not_known.append(NOT_TRACED)
+        not_known.append(NO_RECORD)
         if not is_finished(events):
-            events.append(await _now(ask, group, progress))
+            events.append(_now(ask, group, progress))
     if not any(one.kind is Happening.SENT for one in events):
         not_known.append("when its producer sent it: `trace=True` in ProducerConfig shows it")
     if skew := clock_skew_ms(events):
@@ -213,22 +218,19 @@ async def _account(
 
 def _handled(traces: Sequence[Trace], group: str) -> Iterator[Event]:
     """Handlers that members of a group started and ended."""
-    starts = {t.request_id: t for t in traces if isinstance(t, ConsumeStartTrace)}
+    starts = {
+        t.request_id: t for t in traces if isinstance(t, ConsumeStartTrace) and t.group == group
+    }
     for start in starts.values():
-        if start.group == group:
-            text = f"handler started, try {start.tries + 1}"
-            yield Event(at_ms=start.at_ms, kind=Happening.STARTED, text=text, tries=start.tries)
+        text = f"handler started, try {start.tries + 1}"
+        yield Event(start.at_ms, Happening.STARTED, text, start.tries)
+    outcomes = {one.value: one.name for one in ConsumeReturnType}
     for end in traces:
-        if not isinstance(end, ConsumeEndTrace):
-            continue
-        begun = starts.get(end.request_id)
-        if begun is None or begun.group != group:
-            continue
-        kind = Happening.HANDLED if end.success else Happening.FAILED
-        outcomes = {one.value: one.name for one in ConsumeReturnType}
-        outcome = outcomes.get(end.outcome, str(end.outcome)).lower().replace("_", " ")
-        text = f"handler ended after {span_text(end.took_ms)}: {outcome}"
-        yield Event(at_ms=begun.at_ms + end.took_ms, kind=kind, text=text, tries=begun.tries)
+        if isinstance(end, ConsumeEndTrace) and (begun := starts.get(end.request_id)) is not None:
+            kind = Happening.HANDLED if end.success else Happening.FAILED
+            outcome = outcomes.get(end.outcome, str(end.outcome)).lower().replace("_", " ")
+            text = f"handler ended after {span_text(end.took_ms)}: {outcome}"
+            yield Event(begun.at_ms + end.took_ms, kind, text, begun.tries)
 
 
 async def _retried(ask: _Question, group: str) -> list[Event]:
@@ -243,103 +245,62 @@ async def _retried(ask: _Question, group: str) -> list[Event]:
         for copy in await ask.copies(topic):
             tries = copy.reconsume_times
             text = f"stored again for try {tries + 1}, in {topic}"
-            events.append(
-                Event(at_ms=copy.stored_ms, kind=Happening.RETRIED, text=text, tries=tries)
-            )
-            if (
-                popped_ms := _number(copy.properties.get(properties.FIRST_POP_TIME, ""))
-            ) is not None:
-                events.append(Event(at_ms=popped_ms, kind=Happening.POPPED, text="popped first"))
+            events.append(Event(copy.stored_ms, Happening.RETRIED, text, tries))
+            popped_ms = _number(copy.properties.get(properties.FIRST_POP_TIME))
+            if popped_ms is not None:
+                events.append(Event(popped_ms, Happening.POPPED, "popped first"))
     for copy in await ask.copies(names.dlq_topic(group)):
         text = f"given up after {copy.reconsume_times} tries: a dead letter"
-        events.append(Event(at_ms=copy.stored_ms, kind=Happening.DEAD, text=text, tries=LAST_TRY))
+        events.append(Event(copy.stored_ms, Happening.DEAD, text, LAST_TRY))
     return events
 
 
-def _number(text: str) -> int | None:
+def _number(text: str | None) -> int | None:
     """A number of ms in a property; None for another text."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
-class _Progress(msgspec.Struct, frozen=True):
-    """A group's progress in the message's queue now."""
-
-    queue: QueueProgress | None
-    rate: float
-    members: int | None
-
-
-async def _progress(ask: _Question, group: str) -> _Progress:
-    message = ask.message
-    call = GetConsumeStats(consumer_group=group, topic=ask.topic, with_owners=True)
-    stats, _ = await ask.admin.ask_each(ask.brokers, call)
-    members, away = await ask.admin.ask_each(ask.brokers, GetConnections(consumer_group=group))
-    found = {n: codec.loads(reply.body, ConsumeStats) for n, reply in stats.items()}
-    table = found[message.broker_name].offset_table if message.broker_name in found else {}
-    queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
-    ids = {
-        member.client_id
-        for reply in members.values()
-        for member in codec.loads(reply.body, ConsumerConnection).connection_set
-    }
-    unknown = without_answers(away, ResponseCode.CONSUMER_NOT_ONLINE)
-    rate = sum(one.consume_tps for one in found.values())
-    return _Progress(table.get(queue), rate, None if unknown and not ids else len(ids))
-
-
-async def _now(ask: _Question, group: str, progress: _Progress) -> Event:
-    now_ms, queue = ask.admin.clock.now_ms(), progress.queue
-    kind = Happening.NOW
-    text = f"now: group {group} has no progress in this queue"
-    if queue is not None:
-        text = f"now: group {group} has committed offset {queue.consumer_offset:,} of this queue"
-        if queue.consumer_offset > ask.message.queue_offset:
+def _now(ask: _Question, group: str, progress: QueueProgress | None) -> Event:
+    kind, text = Happening.NOW, f"now: group {group} has no progress in this queue"
+    if progress is not None:
+        text = f"now: group {group} has committed offset {progress.consumer_offset:,} of this queue"
+        if progress.consumer_offset > ask.message.queue_offset:
             kind = Happening.PASSED
-        if queue.owners:
-            text += f", which {', '.join(queue.owners)} reads"
-    return Event(at_ms=now_ms, kind=kind, text=text, tries=LAST_TRY)
+        if progress.owners:
+            text += f", which {', '.join(progress.owners)} reads"
+    return Event(ask.admin.clock.now_ms(), kind, text, LAST_TRY)
 
 
 async def _backlog(
-    ask: _Question, group: str, events: Sequence[Event], progress: _Progress
+    ask: _Question, events: Sequence[Event], group: GroupAnswers, progress: QueueProgress | None
 ) -> Backlog:
     """Messages ahead: now for a message that waits, else when it was stored."""
-    message, queue = ask.message, progress.queue
-    backlog = Backlog(queue_id=message.queue_id, members=progress.members)
+    message, ahead, rate = ask.message, None, None
+    members = len(group.members) if group.knows_members else None
     starts = [one.at_ms for one in events if one.kind is Happening.STARTED]
-    if message.topic in WAITING:
-        return backlog
-    if not starts:
-        if queue is None or queue.consumer_offset > message.queue_offset:
-            return backlog
-        ahead = message.queue_offset - queue.consumer_offset
-        return msgspec.structs.replace(backlog, ahead=ahead, rate=progress.rate)
-    first = await _first_unread(ask, group)
-    if first is None:
-        return msgspec.structs.replace(backlog, members=None)
-    ahead, waited_ms = message.queue_offset - first, min(starts) - message.stored_ms
-    rate = ahead * 1000 / waited_ms if waited_ms > 0 else None
-    return msgspec.structs.replace(backlog, ahead=ahead, rate=rate, members=None)
+    if starts:
+        members = None  # those of now say nothing about then
+        if (first := await _first_unread(ask, group.name)) is not None:
+            ahead, waited_ms = message.queue_offset - first, min(starts) - message.stored_ms
+            rate = ahead * 1000 / waited_ms if waited_ms > 0 else None
+    elif progress is not None and progress.consumer_offset <= message.queue_offset:
+        ahead = message.queue_offset - progress.consumer_offset
+        rate = sum(stats.consume_tps for stats in group.stats.values())
+    return Backlog(queue_id=message.queue_id, ahead=ahead, rate=rate, members=members)
 
 
 async def _first_unread(ask: _Question, group: str) -> int | None:
     """The offset up to which the group had got when the message was stored; None without traces."""
-    message = ask.message
-    queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
-    low = max(await ask.reader.min_offset(queue), message.queue_offset - AHEAD_MAX)
-    high, is_known = message.queue_offset, low == message.queue_offset
+    stored_ms, high = ask.message.stored_ms, ask.message.queue_offset
+    low = await ask.reader.min_offset(ask.queue)
+    is_known = low >= high
     while low < high:
         middle = (low + high) // 2
-        before = await messages.by_offset(ask.reader, queue, middle)
-        if before is None:
-            raise ConnectFailed(f"{queue} cannot be read at offset {middle}")
-        starts = [
-            trace.at_ms
-            for trace in await ask.traces(before.message_id)
-            if isinstance(trace, ConsumeStartTrace) and trace.group == group
-        ]
+        before = await messages.by_offset(ask.reader, ask.queue, middle)
+        traces = await ask.traces(before.message_id) if before is not None else []
+        starts = [t.at_ms for t in traces if isinstance(t, ConsumeStartTrace) and t.group == group]
         is_known = is_known or bool(starts)
-        if starts and min(starts) >= message.stored_ms:
+        if starts and min(starts) >= stored_ms:
             high = middle
         else:  # read before, or without a trace
             low = middle + 1

@@ -6,7 +6,7 @@ Times come from several clocks: producers', brokers', consumers'. Events are put
 which they must have happened; one whose clock says it was earlier counts as simultaneous.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from itertools import pairwise
 from typing import Final
@@ -40,7 +40,7 @@ TAKEN: Final = frozenset({Happening.POPPED, Happening.STARTED})
 """Events by which a member of the group has got the message."""
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True):
     """An event in the life of a message."""
 
     at_ms: int
@@ -68,7 +68,7 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     """Members of the group now; None when no broker tells."""
 
 
-class Gap(msgspec.Struct, frozen=True, kw_only=True):
+class Gap(msgspec.Struct, frozen=True):
     """The time between two events, and its cause. Times are in ms since 1970."""
 
     begin_ms: int
@@ -99,10 +99,7 @@ def clock_skew_ms(events: Iterable[Event]) -> int:
 
 def gaps(events: Iterable[Event], backlog: Backlog) -> list[Gap]:
     """The gaps between events, the longest first; together they are the time from first to last."""
-    found = [
-        Gap(begin_ms=a.at_ms, end_ms=b.at_ms, cause=_cause(a, b, backlog))
-        for a, b in pairwise(in_order(events))
-    ]
+    found = [Gap(a.at_ms, b.at_ms, _cause(a, b, backlog)) for a, b in pairwise(in_order(events))]
     return sorted((gap for gap in found if gap.ms), key=lambda gap: (-gap.ms, gap.begin_ms))
 
 
@@ -114,20 +111,14 @@ def is_finished(events: Sequence[Event]) -> bool:
 
 def _cause(before: Event, after: Event, backlog: Backlog) -> str:
     kind, then = before.kind, after.kind
-    if then is Happening.PASSED:
-        return "it was handled or skipped at some time; nothing tells when"
     if kind is Happening.STORED and then in TAKEN:
         return _waiting(backlog)
-    if kind is Happening.RETRIED and then in TAKEN:
-        return "it waited in the group's retry topic until a member took it"
-    if then is Happening.NOW:
-        is_waiting = kind is Happening.STORED
-        return f"{_waiting(backlog)}; it still waits" if is_waiting else _still(before)
-    return _CAUSES.get((kind, then)) or f"between {before.text!r} and {after.text!r}"
-
-
-def _still(before: Event) -> str:
-    return _OPEN.get(before.kind, f"since {before.text!r}; nothing later is known")
+    if kind is Happening.STORED and then is Happening.NOW:
+        return f"{_waiting(backlog)}; it still waits"
+    cause = _CAUSES.get((kind, then)) or _CAUSES.get((None, then))
+    if cause is None and then is Happening.NOW:
+        cause = f"since {before.text!r}; nothing later is known"
+    return cause or f"between {before.text!r} and {after.text!r}"
 
 
 def _waiting(backlog: Backlog) -> str:
@@ -135,17 +126,14 @@ def _waiting(backlog: Backlog) -> str:
     if backlog.ahead:
         text += f": {backlog.ahead:,} messages were ahead of it"
         if backlog.rate is not None:
-            text += f" and the group handled {_rate(backlog.rate)}/s"
+            rate = f"{backlog.rate:,.0f}" if backlog.rate >= 10 else f"{backlog.rate:.2g}"
+            text += f" and the group handled {rate}/s"
     elif backlog.ahead == 0:
         text += ": no message was ahead of it, so no member was reading the queue, or its handlers"
         text += " or its prefetch buffer were busy"
     if backlog.members == 0:
         text += "; the group has no member now"
     return text
-
-
-def _rate(rate: float) -> str:
-    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 def span_text(ms: int) -> str:
@@ -163,39 +151,35 @@ def span_text(ms: int) -> str:
 
 
 _SENDING: Final = "it was on its way from the producer to the broker, as far as clocks agree"
-_DELAYED: Final = "it was delayed, as its sender had asked"
-_FAILED: Final = "a handler worked on it, and failed"
-_NOT_ACKNOWLEDGED: Final = "it was popped and not acknowledged, and then came again"
-_PAUSE: Final = "it waited for the next try, as long as the group's retry settings say"
+_IN_RETRY_TOPIC: Final = "it waited in the group's retry topic until a member took it"
 
-_CAUSES: Final = {
+_CAUSES: Final[Mapping[tuple[Happening | None, Happening], str]] = {
     **{
         (kind, then): _SENDING
         for kind in (Happening.BORN, Happening.SENT)
         for then in (Happening.PREPARED, Happening.SCHEDULED, Happening.STORED)
     },
     (Happening.BORN, Happening.SENT): "it was in its producer, before it was sent",
-    (Happening.SCHEDULED, Happening.SCHEDULED): _DELAYED,
-    (Happening.SCHEDULED, Happening.STORED): _DELAYED,
+    (Happening.SCHEDULED, Happening.STORED): "it was delayed, as its sender had asked",
     (Happening.PREPARED, Happening.STORED): "its transaction was open",
+    (Happening.RETRIED, Happening.POPPED): _IN_RETRY_TOPIC,
+    (Happening.RETRIED, Happening.STARTED): _IN_RETRY_TOPIC,
     (Happening.POPPED, Happening.STARTED): "it was popped, and in a member's prefetch buffer",
-    (Happening.POPPED, Happening.RETRIED): _NOT_ACKNOWLEDGED,
+    (Happening.POPPED, Happening.RETRIED): "it was popped and not acknowledged, and came again",
     (Happening.STARTED, Happening.HANDLED): "a handler worked on it, and succeeded",
-    (Happening.STARTED, Happening.FAILED): _FAILED,
+    (Happening.STARTED, Happening.FAILED): "a handler worked on it, and failed",
     (Happening.STARTED, Happening.RETRIED): "a handler got it and did not succeed; it came again",
     (Happening.STARTED, Happening.STARTED): "a second member got it, as after a rebalance",
-    (Happening.FAILED, Happening.RETRIED): _PAUSE,
-    (
-        Happening.FAILED,
-        Happening.STARTED,
-    ): "it waited to be handled again in its queue",
+    (Happening.FAILED, Happening.RETRIED): (
+        "it waited for the next try, as long as the group's retry settings say"
+    ),
+    (Happening.FAILED, Happening.STARTED): "it waited to be handled again in its queue",
     (Happening.FAILED, Happening.DEAD): "it was not given up yet",
+    (Happening.SCHEDULED, Happening.NOW): "it is delayed, as its sender has asked",
+    (Happening.PREPARED, Happening.NOW): "its transaction is open",
+    (Happening.RETRIED, Happening.NOW): "it waits in the group's retry topic for a member",
+    (Happening.POPPED, Happening.NOW): "it is popped, and not acknowledged",
+    (Happening.STARTED, Happening.NOW): "a handler works on it, or ended without a trace",
+    (None, Happening.PASSED): "it was handled or skipped at some time; nothing tells when",
 }
-
-_OPEN: Final = {
-    Happening.SCHEDULED: "it is delayed, as its sender has asked",
-    Happening.PREPARED: "its transaction is open",
-    Happening.RETRIED: "it waits in the group's retry topic for a member",
-    Happening.POPPED: "it is popped, and not acknowledged",
-    Happening.STARTED: "a handler works on it, or ended without a trace",
-}
+"""The cause of a gap by the events before and after it; None for any event before."""

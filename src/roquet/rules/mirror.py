@@ -9,8 +9,6 @@ how far the source queue was copied.
 """
 
 import re
-from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -32,9 +30,6 @@ _PLAIN: Final = {"%25": "%", "%2F": "/", "%01": "\x01", "%02": "\x02"}
 _ESCAPED: Final = re.compile("|".join(_PLAIN))
 _ESCAPES: Final = {ord(character): escape for escape, character in _PLAIN.items()}
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
-
-RUNS_MAX: Final = 10_000
-"""Runs of an offset map; at the limit the older half is forgotten."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -100,79 +95,17 @@ def target_queues(
     targets = sorted(set(brokers))
     if not targets:
         raise ValueError("the target has no broker")
-    strangers = sorted({queue.broker_name for queue in sources} - set(targets))
+    known = sorted({queue.broker_name for queue in sources})
+    strangers = [name for name in known if name not in targets]
     home = {name: name for name in targets}
     home |= {name: targets[at % len(targets)] for at, name in enumerate(strangers)}
-    sharing: dict[str, list[str]] = defaultdict(list)
-    for name in sorted({queue.broker_name for queue in sources}):
-        sharing[home[name]].append(name)
     mapped = {}
     for queue in sources:
         broker = home[queue.broker_name]
-        group = sharing[broker]
-        queue_id = queue.queue_id * len(group) + group.index(queue.broker_name)
+        sharing = [name for name in known if home[name] == broker]
+        queue_id = queue.queue_id * len(sharing) + sharing.index(queue.broker_name)
         mapped[queue] = MessageQueue(queue.topic, broker, queue_id)
     return mapped
-
-
-def queues_needed(targets: Sequence[MessageQueue]) -> dict[str, int]:
-    """The number of queues that a topic needs, by target broker."""
-    needed: dict[str, int] = {}
-    for queue in targets:
-        needed[queue.broker_name] = max(needed.get(queue.broker_name, 0), queue.queue_id + 1)
-    return needed
-
-
-def resume_offset(found: int | None, committed: int | None, first: int) -> int:
-    """The source offset to copy next.
-
-    `found` is the highest offset among the copies in the target, which decides: a new master of the
-    target may lack copies that were acknowledged. `committed` counts where retention has deleted
-    the copies; `first` is the source's oldest message.
-    """
-    if found is not None:
-        return found + 1
-    return first if committed is None else committed
-
-
-class OffsetMap:
-    """Source offsets to target offsets of the copies in one queue; grows at its end."""
-
-    def __init__(self) -> None:
-        self._sources: list[int] = []
-        self._runs: list[tuple[int, int]] = []
-        """Of each run of copies without a gap in either queue its target offset and count."""
-
-    def add(self, source: int, target: int, count: int = 1) -> None:
-        """Note copies of `count` messages from offset `source` on, stored from `target` on."""
-        if self._runs:
-            first, (at, length) = self._sources[-1], self._runs[-1]
-            if (first + length, at + length) == (source, target):
-                self._runs[-1] = at, length + count
-                return
-        if len(self._runs) >= RUNS_MAX:
-            del self._sources[: RUNS_MAX // 2], self._runs[: RUNS_MAX // 2]
-        self._sources.append(source)
-        self._runs.append((target, count))
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._sources.clear()
-        self._runs.clear()
-
-    def target_of(self, source: int) -> int | None:
-        """The target offset of the first copy of an original at `source` or later.
-
-        Behind the last copy it is the end of the copies. None for offsets before the first run.
-        """
-        index = bisect_right(self._sources, source) - 1
-        if index < 0:
-            return None
-        first, (target, count) = self._sources[index], self._runs[index]
-        if source < first + count:
-            return target + source - first
-        following = index + 1
-        return self._runs[following][0] if following < len(self._runs) else target + count
 
 
 def translated_offset(
@@ -180,9 +113,9 @@ def translated_offset(
 ) -> int | None:
     """The offset to commit for a group in the target queue; None to leave it as it is.
 
-    `first_unread` is where the copies begin that it has not read. `own_unread` is where the
-    target's own messages begin that it has not read as copies in the source; None if none were
-    copied there. The lower one counts, so that nothing is skipped. Progress never moves back.
+    `first_unread` is where the copies begin that it has not read, `own_unread` where the target's
+    own messages begin that it has not read; None if it has read all. The lower one counts, so that
+    nothing is skipped. Progress never moves back.
     """
     offset = first_unread if own_unread is None else min(first_unread, own_unread)
     return offset if committed is None or offset > committed else None

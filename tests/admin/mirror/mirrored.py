@@ -7,7 +7,7 @@ from typing import Any
 
 from roquet.admin.client import AdminClient
 from roquet.admin.mirror.endpoint import MirrorEndpoint
-from roquet.admin.mirror.mirror import Mirror, MirrorChoice, open_mirror
+from roquet.admin.mirror.mirror import Mirror, open_mirror
 from roquet.admin.mirror.queue_copier import MirrorNames
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
@@ -29,15 +29,15 @@ async def two_clusters(**settings: Any) -> AsyncIterator[tuple[Cluster, Cluster]
 
 @asynccontextmanager
 async def mirror(
-    source: str, target: str, names: MirrorNames = NAMES, rate: float | None = None, **choice: Any
+    source: str, target: str, names: MirrorNames = NAMES, **choice: Any
 ) -> AsyncIterator[Mirror]:
     """A mirror between name servers."""
     async with AdminClient(source) as from_, AdminClient(target) as to:
         ends = (
-            lambda group: MirrorEndpoint(source, group=group),
-            lambda group: MirrorEndpoint(target, group=group),
+            MirrorEndpoint(source, group=names.source_group),
+            MirrorEndpoint(target, group=names.target_group),
         )
-        async with open_mirror((from_, to), names, ends, MirrorChoice(**choice), rate=rate) as one:
+        async with open_mirror((from_, to), ends, names, **choice) as one:
             yield one
 
 
@@ -66,6 +66,15 @@ async def bodies(namesrv: str, topic: str) -> dict[int, list[bytes]]:
     """The bodies of a topic by queue id; of one broker."""
     found = await messages(namesrv, topic)
     return {queue.queue_id: [message.body for message in own] for queue, own in found.items()}
+
+
+async def until_copied(target: Cluster, count: int) -> None:
+    """Wait until a topic has this many messages."""
+    found = 0
+    async with asyncio.timeout(20):
+        while found < count:
+            found = sum(map(len, (await bodies(target.namesrv_addr, "orders")).values()))
+            await asyncio.sleep(0.1)
 
 
 async def send(namesrv: str, count: int, topic: str = "orders", start: int = 0) -> None:

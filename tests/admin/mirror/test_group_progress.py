@@ -7,13 +7,17 @@ from roquet.admin.client import AdminClient
 from roquet.client.pull import PullConsumer
 from roquet.client.push import PushConsumer
 from roquet.model.queue import MessageQueue
+from roquet.model.topic import SubscriptionGroup
+from roquet.wire.calls.admin.topic import GetGroup
+from roquet.wire.fastjson import codec
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
 
 async def commit(namesrv: str, offset: int) -> None:
     async with AdminClient(namesrv) as admin:
-        await groups.create(admin, "billing", {"retry_max_times": 3})
+        changes = {"retry_max_times": 3, "attributes": {"+priority.factor": "50"}}
+        await groups.create(admin, "billing", changes)
     async with PullConsumer(namesrv, group="billing") as consumer:
         await consumer.commit(QUEUE, offset)
 
@@ -34,16 +38,26 @@ async def unread(namesrv: str) -> Sequence[bytes]:
 async def test_a_group_goes_on_in_the_target_where_it_was() -> None:
     async with two_clusters(default_queue_count=1) as (source, target):
         await send(target.namesrv_addr, 3, start=50)  # offsets differ
+        await commit(target.namesrv_addr, 3)
         await send(source.namesrv_addr, 20)
         await commit(source.namesrv_addr, 12)
         running = await run_once(source, target, groups=("bill*",))
         assert running.faults == {}
         assert await unread(target.namesrv_addr) == [b"%d" % n for n in range(12, 20)]
-        async with AdminClient(target.namesrv_addr) as admin:
-            assert (await groups.show(admin, "billing")).name == "billing"
         await commit(source.namesrv_addr, 14)  # a later run looks in the target
         await run_once(source, target, groups=("bill*",))
         assert await committed(target.namesrv_addr) == 17
+
+
+async def test_a_group_is_made_in_the_target_with_its_settings() -> None:
+    async with two_clusters(default_queue_count=1) as (source, target):
+        await send(source.namesrv_addr, 2)
+        await commit(source.namesrv_addr, 1)
+        assert (await run_once(source, target, groups=("bill*",))).faults == {}
+        async with AdminClient(target.namesrv_addr) as admin:
+            answers, _ = await admin.ask_each(await admin.brokers(), GetGroup(group="billing"))
+        (made,) = [codec.loads(reply.body, SubscriptionGroup) for reply in answers.values()]
+        assert (made.retry_max_times, made.attributes["priority.factor"]) == (3, "50")
 
 
 async def test_a_group_skips_no_message_that_producers_sent_to_the_target_meanwhile() -> None:
@@ -57,6 +71,30 @@ async def test_a_group_skips_no_message_that_producers_sent_to_the_target_meanwh
         for _ in range(2):
             await run_once(source, target, groups=("billing",))
             assert await unread(target.namesrv_addr) == [b"50", b"51", b"4", b"5"]
+
+
+async def test_a_group_that_is_new_in_the_target_skips_no_message_that_producers_sent_there() -> (
+    None
+):
+    async with two_clusters(default_queue_count=1) as (source, target):
+        await send(source.namesrv_addr, 4)
+        await send(target.namesrv_addr, 2, start=50)  # producers have moved before the first copy
+        await commit(source.namesrv_addr, 4)
+        await run_once(source, target, groups=("billing",))
+        assert await unread(target.namesrv_addr) == [b"50", b"51", b"0", b"1", b"2", b"3"]
+
+
+async def test_a_group_goes_on_between_copies_and_messages_of_the_targets_own() -> None:
+    async with two_clusters(default_queue_count=1) as (source, target):
+        for start in range(0, 60, 20):
+            await send(source.namesrv_addr, 20, start=start)
+            await run_once(source, target)
+            await send(target.namesrv_addr, 3, start=1_000 + start)
+        await commit(target.namesrv_addr, 46)  # it has handled the target's first six
+        for done, following in ((41, b"41"), (55, b"55"), (60, b"1040")):
+            await commit(source.namesrv_addr, done)
+            await run_once(source, target, groups=("billing",))
+            assert (await unread(target.namesrv_addr))[0] == following
 
 
 async def test_progress_in_the_target_does_not_move_back() -> None:

@@ -1,10 +1,24 @@
 import asyncio
+from itertools import count
 
 import pytest
-from tests.admin.mirror.mirrored import BACK, bodies, messages, mirror, run_once, send, two_clusters
+from tests.admin.mirror.mirrored import (
+    BACK,
+    bodies,
+    messages,
+    mirror,
+    run_once,
+    send,
+    two_clusters,
+    until_copied,
+)
 
+from roquet.admin import topics
+from roquet.admin.client import AdminClient
+from roquet.admin.mirror import mirror as mirror_module
+from roquet.admin.mirror.queue_copier import QueueCopier
 from roquet.client.producer import Producer
-from roquet.model.errors import UsageError
+from roquet.model.errors import ConnectFailed, UsageError
 from roquet.testing.cluster import cluster
 
 
@@ -77,6 +91,55 @@ async def test_a_topic_that_cannot_be_copied_says_why_and_the_others_go_on() -> 
         fault, copied = faults["other"]
         assert "offset 2: the target refuses it" in fault
         assert copied == 2
+
+
+async def test_a_message_whose_copy_has_too_long_properties_says_so() -> None:
+    async with two_clusters(default_queue_count=1) as (source, target):
+        async with Producer(source.namesrv_addr) as producer:
+            await producer.send("orders", b"a", properties={"ROQUET_MIRRORED": "B/orders/a/0/0/x"})
+            await producer.send("orders", b"b", properties={"long": "x" * 32_600})
+        (queue,) = (await run_once(source, target, topics=("orders",))).queues
+        assert "offset 1: the target refuses it" in str(queue.fault)
+        assert "properties" in str(queue.fault)
+        assert await bodies(target.namesrv_addr, "orders") == {0: [b"a"]}
+
+
+async def test_a_target_topic_that_was_given_fewer_queues_gets_them_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mirror_module, "STOPPED_PAUSE_MS", 300)
+    monkeypatch.setattr(mirror_module, "PERIOD_MS", 300)
+    fewer = topics.TopicSettings(read_queues=1, write_queues=1)
+    async with two_clusters() as (source, target):
+        await send(source.namesrv_addr, 6)
+        async with (
+            mirror(source.namesrv_addr, target.namesrv_addr) as running,
+            AdminClient(target.namesrv_addr) as admin,
+        ):
+            task = asyncio.create_task(running.follow())
+            await until_copied(target, 6)
+            await topics.update(admin, "orders", fewer)
+            await send(source.namesrv_addr, 6, start=6)
+            await until_copied(target, 12)
+            task.cancel()
+        expected = await bodies(source.namesrv_addr, "orders")
+        assert await bodies(target.namesrv_addr, "orders") == expected
+
+
+async def test_a_long_run_goes_on_after_a_late_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_module, "GIVE_UP_MS", 200)
+    step, steps = QueueCopier.step, count(1)
+
+    async def failing_step(copier: QueueCopier) -> bool:
+        if next(steps) == 20:
+            raise ConnectFailed("the target is away")
+        return await step(copier)
+
+    monkeypatch.setattr(QueueCopier, "step", failing_step)
+    async with two_clusters(default_queue_count=1) as (source, target):
+        await send(source.namesrv_addr, 150)
+        (queue,) = (await run_once(source, target, rate=50)).queues
+        assert (queue.copied, queue.fault) == (150, None)
 
 
 async def test_a_pattern_that_no_topic_matches_is_wrong_use() -> None:

@@ -1,8 +1,21 @@
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.admin.mirror.mirrored import NAMES, messages, run_once, send, two_clusters
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.admin.mirror.mirrored import (
+    NAMES,
+    bodies,
+    messages,
+    mirror,
+    run_once,
+    send,
+    two_clusters,
+    until_copied,
+)
 
 from roquet.admin import topics
 from roquet.admin.client import AdminClient
@@ -10,17 +23,22 @@ from roquet.admin.mirror.endpoint import MirrorEndpoint
 from roquet.admin.mirror.queue_copier import (
     BATCH_BYTES,
     Copy,
+    MirrorNames,
     MirrorStopped,
-    Pace,
     QueueCopier,
     batches,
+    copies_of,
+    properties_of,
 )
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
 from roquet.model.errors import CallError, ConnectFailed
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
+from roquet.net.channel import Channel
 from roquet.net.clock import SYSTEM_CLOCK
+from roquet.rules.mirror import origin_of
+from roquet.rules.rate_limit import RateLimit
 from roquet.testing.cluster import Cluster
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.records.record import Record
@@ -48,11 +66,11 @@ class Unsteady(MirrorEndpoint):
 
     sends = 0
 
-    async def send(self, queue: MessageQueue, call: Send) -> SendReply:
+    async def send(self, queue: MessageQueue, call: Send, channel: Channel | None) -> SendReply:
         self.sends += 1
         if self.sends % 3 == 1:
             raise ConnectFailed("the request was lost")
-        reply = await super().send(queue, call)
+        reply = await super().send(queue, call, channel)
         if self.sends % 3 == 2:
             raise CallError("the reply was lost", definite=False)
         return reply
@@ -67,8 +85,7 @@ async def copier(source: Cluster, target: Cluster) -> AsyncIterator[QueueCopier]
     ):
         if await admin.route("orders") is None:
             await topics.create(admin, "orders", ONE_QUEUE)
-        pace = Pace(100, SYSTEM_CLOCK)
-        yield QueueCopier((from_, to), NAMES, (QUEUE, QUEUE), pace, SYSTEM_CLOCK)
+        yield QueueCopier((from_, to), NAMES, (QUEUE, QUEUE), RateLimit(100), SYSTEM_CLOCK)
 
 
 async def test_a_lost_reply_neither_loses_nor_doubles_a_message() -> None:
@@ -84,7 +101,7 @@ async def test_a_lost_reply_neither_loses_nor_doubles_a_message() -> None:
         before = await messages(source.namesrv_addr, "orders")
         after = await messages(target.namesrv_addr, "orders")
         assert [m.body for m in after[QUEUE]] == [m.body for m in before[QUEUE]]
-        assert [one.offsets.target_of(n) for n in (39, 40)] == [39, 40]
+        assert (one.copies.stop, one.state.target_end) == (40, 40)
 
 
 async def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one() -> None:
@@ -94,13 +111,16 @@ async def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one() -> Non
         async with AdminClient(source.namesrv_addr) as admin:
             await topics.delete(admin, "orders")
             await topics.create(admin, "orders", ONE_QUEUE)
-        async with copier(source, target) as one:
-            with pytest.raises(MirrorStopped, match="--from-name"):
-                await one.resume()
+        (queue,) = (await run_once(source, target)).queues
+        assert "--from-name" in str(queue.fault)
         await send(source.namesrv_addr, 9, start=50)
         async with copier(source, target) as one:
             with pytest.raises(MirrorStopped, match="another message"):
                 await one.resume()
+        await run_once(source, target, names=MirrorNames("A2", "B"))
+        assert (await bodies(target.namesrv_addr, "orders"))[0][5:] == [
+            b"%d" % n for n in range(50, 59)
+        ]
 
 
 async def test_copies_that_a_new_master_lacks_are_copied_again() -> None:
@@ -116,23 +136,59 @@ async def test_copies_that_a_new_master_lacks_are_copied_again() -> None:
             assert one.state.next_offset == 3
 
 
+async def test_a_target_that_lost_its_copies_while_nothing_was_sent_gets_them_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ask, failures = MirrorEndpoint.max_offset, [ConnectFailed("the source is away")]
+
+    async def max_offset(endpoint: MirrorEndpoint, queue: MessageQueue) -> int:
+        if failures and endpoint.group == NAMES.source_group:
+            raise failures.pop()
+        return await ask(endpoint, queue)
+
+    async with two_clusters(default_queue_count=1) as (source, target):
+        await send(source.namesrv_addr, 3)
+        async with mirror(source.namesrv_addr, target.namesrv_addr) as running:
+            task = asyncio.create_task(running.follow())
+            await until_copied(target, 3)
+            await target.stop_broker(0)
+            await target.start_broker(0)  # it has kept everything in memory
+            monkeypatch.setattr(MirrorEndpoint, "max_offset", max_offset)
+            await send(source.namesrv_addr, 3, start=3)
+            await until_copied(target, 6)
+            task.cancel()
+        assert failures == []
+        assert await bodies(target.namesrv_addr, "orders") == {0: [b"%d" % n for n in range(6)]}
+
+
+async def test_a_topic_that_was_deleted_in_the_target_is_copied_again() -> None:
+    async with two_clusters(default_queue_count=1) as (source, target):
+        await send(source.namesrv_addr, 3)
+        await run_once(source, target)
+        async with AdminClient(target.namesrv_addr) as admin:
+            await topics.delete(admin, "orders")
+        await run_once(source, target)
+        assert await bodies(target.namesrv_addr, "orders") == {0: [b"0", b"1", b"2"]}
+
+
 def record(size: int) -> Record:
     return Record("orders", 0, 0, 0, size, b"x", b"", 0, 0, 0, b"", 0, b"", 0, 0, 0)
+
+
+@given(st.binary(max_size=60) | st.text().map(lambda text: f"A\x01{text}\x02".encode()))
+def test_whatever_bytes_properties_are_a_copy_names_its_original(raw: bytes) -> None:
+    original = replace(record(100), queue_offset=7, properties=raw, store_host=bytes(8))
+    (copy,) = copies_of([original], "A", QUEUE)
+    origin = origin_of(properties_of(replace(original, properties=copy.properties)))
+    assert origin is not None
+    assert origin.is_from("A", QUEUE)
+    assert origin.offset == 7
+    assert list(copies_of([replace(original, properties=copy.properties)], "B", QUEUE)) == []
 
 
 def test_requests_hold_what_may_go_together_and_are_no_longer_than_their_limit() -> None:
     small, big = record(100), record(BATCH_BYTES)
     copies = [Copy(small, b"", is_alone=False)] * 3 + [Copy(big, b"", is_alone=False)] * 2
     copies += [Copy(small, b"", is_alone=True)] * 2
-    assert [len(batch) for batch in batches(iter(copies))] == [3, 1, 1, 1, 1]
-    assert list(batches(iter([]))) == []
-
-
-async def test_a_pace_delays_what_is_over_the_rate() -> None:
-    began_ms = SYSTEM_CLOCK.monotonic_ms()
-    pace = Pace(50, SYSTEM_CLOCK)
-    assert pace.step == 5
-    for _ in range(3):
-        await pace.wait(5)
-    assert SYSTEM_CLOCK.monotonic_ms() - began_ms >= 190
-    assert Pace(None, SYSTEM_CLOCK).step == 1_000
+    assert [len(batch) for batch in batches(copies)] == [3, 1, 1, 1, 1]
+    assert list(batches([])) == []

@@ -63,6 +63,8 @@ def test_one_run_copies_what_is_there_and_says_how_far(
     planned = roquet(*arguments, "--dry-run", "--json")
     assert [json.loads(line)["topic"] for line in planned.stdout.splitlines()] == ["orders"] * 4
     assert "orders" not in roquet("topic", "ls", "-n", clusters[1].namesrv_addr).stdout
+    for cluster in clusters:
+        assert "roquet-mirror" not in roquet("group", "ls", "-n", cluster.namesrv_addr).stdout
     rows = [json.loads(line) for line in roquet(*arguments, "--json").stdout.splitlines()]
     assert sum(row["copied"] for row in rows) == 30
     assert {(row["fault"], row["lag"]) for row in rows} == {(None, 0)}

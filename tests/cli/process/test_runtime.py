@@ -67,6 +67,30 @@ def test_a_child_stops_when_its_parent_is_gone(monkeypatch: pytest.MonkeyPatch) 
         sys.stdin.close()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are another thing there")
+def test_work_runs_until_it_ends_or_a_signal_comes() -> None:
+    before = {n: signal.getsignal(n) for n in runtime.STOP_SIGNALS}
+    shown: list[int] = []
+
+    async def work(pause_s: float) -> None:
+        await asyncio.sleep(pause_s)
+        raise ConfigError("it has ended")
+
+    async def serve() -> None:
+        with pytest.raises(ConfigError, match="it has ended"):
+            await runtime.until_stopped(work(0.05), lambda: shown.append(1), 0.01)
+        asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(5):
+            await runtime.until_stopped(work(60))
+
+    try:
+        runtime.run(serve())
+    finally:
+        for n, handler in before.items():
+            signal.signal(n, handler)
+    assert len(shown) > 1
+
+
 def test_the_log_goes_to_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(logging, "basicConfig", lambda **settings: seen.append(settings))

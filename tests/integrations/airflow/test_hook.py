@@ -5,10 +5,11 @@ import pytest
 pytest.importorskip("airflow", reason="pip install 'roquet[airflow]'")
 from airflow.sdk import Connection
 
-from roquet.client import ClientConfig, ConfigError, Message
+from roquet.client import ClientConfig, ConfigError
 from roquet.client.blocking import PullConsumer, PushConsumer
 from roquet.integrations.airflow import get_provider_info
 from roquet.integrations.airflow.hook import ClusterSettings, RocketMQHook
+from roquet.model.errors import NotFound
 from roquet.testing.cluster import BlockingCluster
 
 
@@ -26,10 +27,9 @@ def test_a_connection_has_addresses_keys_and_settings() -> None:
     settings = ClusterSettings(
         connection(host="mq-1", login="ak", password="sk", extra='{"namespace": "prod"}')
     )
-    config = settings.config(ClientConfig, timeout_ms=5)
+    config = settings.config(ClientConfig)
     assert settings.namesrv == "mq-1:9876"
     assert (config.access_key, config.secret_key, config.namespace) == ("ak", "sk", "prod")
-    assert config.timeout_ms == 5
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,15 @@ def test_texts_of_a_uri_become_what_tls_takes() -> None:
 def test_the_hook_sends_and_counts_what_is_left(hook: RocketMQHook) -> None:
     namesrv = hook.settings().namesrv
     assert hook.test_connection() == (True, "brokers: broker-a")
-    for body in (b"1", b"2"):
-        hook.send("orders", body, tag="new")
-    assert hook.send(Message("orders", b"3")).ok
+    for body in (b"1", b"2", b"3"):
+        assert hook.send("orders", body, tag="new").ok
     with PushConsumer(namesrv, group="billing", topic="orders") as consumer:
         (message,) = consumer.fetch(1)
         message.ack()
     assert hook.lag("billing") == hook.lag("billing", "orders") == 2
+    assert hook.lag("billing", "returns") is None
+    with pytest.raises(NotFound, match="billing"):
+        hook.lag("bilings")
     with PullConsumer(namesrv, group="look") as reader:
         assert sum(map(reader.max_offset, reader.queues("orders"))) == 3
 

@@ -39,18 +39,20 @@ def test_every_try_of_a_run_searches_from_one_time(
 ) -> None:
     sensor = RocketMQMessageSensor(task_id="a", topic="orders", tags="done", since=since)
     path, arguments = deferred(sensor)
-    assert path.endswith("triggers.RocketMQMessageTrigger")
-    assert (arguments["rocketmq_conn_id"], arguments["group"]) == ("rocketmq_default", "airflow")
-    assert arguments["wanted"] == {
-        "topic": "orders", "tags": "done", "sql": None, "key": None,
-        "since_ms": int(begin.timestamp() * 1000),
+    assert path.endswith("triggers.RocketMQTrigger")
+    assert (arguments["rocketmq_conn_id"], arguments["wait"]) == ("rocketmq_default", "message")
+    assert arguments["conditions"] == {
+        "topic": "orders", "tags": "done", "sql": None, "key": None, "group": "airflow",
+        "since_ms": int(begin.timestamp() * 1000), "period_s": 5,
     }  # fmt: skip
 
 
 def test_a_lag_is_asked_for_as_often_as_the_sensor_pokes() -> None:
     sensor = RocketMQLagSensor(task_id="a", group="billing", lag_max=5, poke_interval=7)
     _, arguments = deferred(sensor)
-    assert (arguments["period_s"], arguments["lag_max"]) == (7, 5)
+    assert arguments["conditions"] == {
+        "group": "billing", "topic": None, "lag_max": 5, "period_s": 7,
+    }  # fmt: skip
 
 
 def test_the_result_is_the_events() -> None:

@@ -11,7 +11,7 @@ from airflow.sdk.module_loading import import_string
 from roquet.client import Producer
 from roquet.client.blocking import PushConsumer
 from roquet.integrations.airflow.hook import ClusterSettings, RocketMQHook
-from roquet.integrations.airflow.triggers import RocketMQLagTrigger, RocketMQMessageTrigger
+from roquet.integrations.airflow.triggers import RocketMQTrigger
 from roquet.testing.cluster import BlockingCluster
 
 pytestmark = pytest.mark.virtual_time(False)
@@ -36,6 +36,11 @@ def cluster(monkeypatch: pytest.MonkeyPatch, roquet_cluster: BlockingCluster) ->
     return roquet_cluster
 
 
+def trigger_of(wait: str, **conditions: Any) -> RocketMQTrigger:
+    conditions = {"period_s": 0.2, "topic": "orders", **conditions}
+    return RocketMQTrigger(rocketmq_conn_id="mq", wait=wait, conditions=conditions)
+
+
 def made_again(trigger: Any) -> Any:
     """The trigger as another triggerer makes it of what is stored."""
     path, arguments = trigger.serialize()
@@ -51,8 +56,7 @@ async def event_of(trigger: Any) -> dict[str, Any]:
 
 
 async def test_a_restarted_triggerer_finds_what_came_meanwhile(cluster: BlockingCluster) -> None:
-    wanted = {"topic": "orders", "since_ms": 1, "tags": "done", "key": "A-2"}
-    trigger = RocketMQMessageTrigger(rocketmq_conn_id="mq", group="airflow", wanted=wanted)
+    trigger = trigger_of("message", group="airflow", since_ms=1, tags="done", key="A-2")
     waiting = asyncio.create_task(event_of(trigger))
     await asyncio.sleep(1)
     waiting.cancel()  # the triggerer ends
@@ -67,12 +71,9 @@ async def test_a_restarted_triggerer_finds_what_came_meanwhile(cluster: Blocking
 async def test_what_can_never_come_is_an_error(cluster: BlockingCluster) -> None:
     async with Producer(cluster.namesrv_addr) as producer:
         await producer.send("orders", b"1")
-    wanted = {"topic": "orders", "since_ms": 1, "sql": "price >"}
-    trigger = RocketMQMessageTrigger(rocketmq_conn_id="mq", group="airflow", wanted=wanted)
+    trigger = trigger_of("message", group="airflow", since_ms=1, sql="price >")
     assert "error" in await event_of(made_again(trigger))
-    lag = RocketMQLagTrigger(
-        rocketmq_conn_id="mq", group="nobody", topic=None, lag_max=0, period_s=1
-    )
+    lag = trigger_of("lag", group="nobody", topic=None, lag_max=0)
     assert "NotFound" in (await event_of(lag))["error"]
 
 
@@ -86,9 +87,7 @@ async def test_a_lag_is_waited_for(cluster: BlockingCluster) -> None:
         for _ in range(3):
             await producer.send("orders", b"x")
     await asyncio.to_thread(handle, 1)
-    trigger = RocketMQLagTrigger(
-        rocketmq_conn_id="mq", group="billing", topic="orders", lag_max=1, period_s=0.1
-    )
+    trigger = trigger_of("lag", group="billing", lag_max=1)
     waiting = asyncio.create_task(event_of(made_again(trigger)))
     await asyncio.sleep(1)
     assert not waiting.done()

@@ -7,24 +7,9 @@ from typing import Any
 
 import pytest
 
-from roquet.admin.client import AdminClient
-from roquet.client import (
-    CallRefused,
-    ConsumeFrom,
-    ConsumerConfig,
-    Message,
-    Producer,
-    PullConsumer,
-    PushConsumer,
-    StoredMessage,
-)
-from roquet.integrations.airflow.waiting import (
-    WantedMessage,
-    first_message,
-    group_lag,
-    message_fields,
-)
-from roquet.model.errors import NotFound, UsageError
+from roquet.client import CallRefused, Message, Producer, PullConsumer, StoredMessage
+from roquet.integrations.airflow.waiting import MessageSearch, message_fields, wait_for
+from roquet.model.errors import UsageError
 from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster, cluster
 
@@ -38,9 +23,9 @@ def virtual_cluster(**settings: Any) -> Cluster:
 @asynccontextmanager
 async def searching(running: Cluster, **conditions: Any) -> AsyncIterator["asyncio.Task[Any]"]:
     """A search in an orders topic, as a trigger makes one; cancelled at the end."""
-    wanted = WantedMessage(topic="orders", **{"since_ms": 0, **conditions})
     async with PullConsumer(running.namesrv_addr, group="airflow") as consumer:
-        task = asyncio.create_task(first_message(consumer, wanted))
+        search = MessageSearch(consumer, topic="orders", **{"since_ms": 0, **conditions})
+        task = asyncio.create_task(wait_for(search.look, 1))
         yield task
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -63,6 +48,15 @@ async def test_a_search_finds_what_was_stored_before_and_what_comes_later() -> N
             async with asyncio.timeout(2):
                 assert (await task).body == b"2"
         assert (await found(running, tags="done")).body == b"2"
+
+
+async def test_each_search_finds_the_oldest_match_of_all_queues() -> None:
+    async with virtual_cluster() as running, Producer(running.namesrv_addr) as producer:
+        for n in range(20):
+            await producer.send("orders", b"%d" % n, keys=[f"A-{n % 10}"])
+            await asyncio.sleep(1)
+        for n in range(10):
+            assert (await found(running, key=f"A-{n}")).body == b"%d" % n
 
 
 async def test_conditions_hold_together() -> None:
@@ -111,21 +105,3 @@ def test_an_event_carries_texts_and_small_bodies_alone() -> None:
     assert (text["body"], text["body_base64"]) == ("42 EUR", None)
     assert (raw["body"], raw["body_base64"]) == (None, "/wA=")
     assert (large["body"], large["body_base64"], large["body_size"]) == (None, None, 50_000)
-
-
-async def test_the_lag_is_that_of_the_group_or_of_one_topic() -> None:
-    first = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
-    async with virtual_cluster() as running, Producer(running.namesrv_addr) as producer:
-        for topic in ("orders", "orders", "returns"):
-            await producer.send(topic, b"x")
-        async with PushConsumer(running.namesrv_addr, group="billing", config=first) as consumer:
-            for topic in ("orders", "returns"):
-                consumer.subscribe(topic)
-            await (await consumer.fetch(1))[0].ack()
-            await asyncio.sleep(30)
-        async with AdminClient(running.namesrv_addr) as admin:
-            assert await group_lag(admin, "billing") == 2
-            topics = [await group_lag(admin, "billing", topic) for topic in ("orders", "returns")]
-            assert sum(lag or 0 for lag in topics) == 2
-            with pytest.raises(NotFound, match="billing"):
-                await group_lag(admin, "bilings")

@@ -13,13 +13,13 @@ from tests.spark.jobs.conftest import ArchivedTopic
 from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFailed, RoquetError
 from roquet.model.properties import REPLAYED_FROM
 from roquet.model.queue import MessageQueue
+from roquet.rules.rate_limit import RateLimit
 from roquet.rules.send_retry import TRANSIENT
 from roquet.spark.cluster import cluster_client, dispatch_wait
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs import exactly_once_sender
 from roquet.spark.jobs.exactly_once_sender import ConcurrentRun, ExactlyOnceSender, writable_queues
 from roquet.spark.jobs.resend_rows import resend_items
-from roquet.spark.jobs.send_plan import RowRateLimit
 from roquet.spark.source.tasks import BrokerUnavailable
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.stats import GetRuntimeInfo, GetTopicStats, QueueStats, TopicStats
@@ -459,15 +459,16 @@ def test_a_refusal_that_stays_names_the_rows(again: Destination) -> None:
         send(again.sender(), 4, 2)
 
 
-class RecordingRateLimit(RowRateLimit):
+class RecordingRateLimit(RateLimit):
     """Records the number of rows of each request, without a limit."""
 
     def __init__(self) -> None:
-        super().__init__(None, lambda _ms: None)
+        super().__init__(None)
         self.sizes: list[int] = []
 
-    def wait(self, count: int) -> None:
+    def delay_ms(self, count: int, now_ms: float) -> int:
         self.sizes.append(count)
+        return super().delay_ms(count, now_ms)
 
 
 def test_rows_are_split_into_requests(again: Destination) -> None:

@@ -3,12 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.spark.conftest import PausedClock
 
 from roquet.lake.queue_offsets import QueueKey
 from roquet.model.errors import UsageError
 from roquet.spark.jobs.send_plan import (
-    RowRateLimit,
     destination_queue,
     map_queues,
     split_among_tasks,
@@ -68,34 +66,3 @@ def test_a_rate_is_shared_out_by_rows() -> None:
     assert task_rates(100.0, [30, 10]) == [75.0, 25.0]
     assert task_rates(None, [1, 2]) == [None, None]
     assert all(share for share in task_rates(1.0, [0, 10**9])), "nobody waits for ever"
-
-
-@pytest.mark.parametrize(("rate", "count"), [(100.0, 10), (3.0, 1), (5000.0, 500)])
-def test_messages_are_paced_at_the_rate(rate: float, count: int) -> None:
-    time = PausedClock()
-    rate_limit = RowRateLimit(rate, time.pause, time.monotonic_ms)
-    for _ in range(50):
-        rate_limit.wait(count)
-    assert time.ms - 1_000_000 == pytest.approx(49 * count * 1000 / rate, rel=0.02)
-
-
-def test_time_lost_in_a_stop_is_not_made_up_for() -> None:
-    time = PausedClock()
-    rate_limit = RowRateLimit(10.0, time.pause, time.monotonic_ms)
-    rate_limit.wait(1)
-    time.ms += 60_000
-    for _ in range(11):
-        rate_limit.wait(1)
-    assert time.ms == 1_000_000 + 60_000 + 1_000
-
-
-def test_without_a_rate_nothing_waits() -> None:
-    time = PausedClock()
-    rate_limit = RowRateLimit(None, time.pause, time.monotonic_ms)
-    rate_limit.wait(10**9)
-    assert (time.pauses, rate_limit.step) == ([], None)
-
-
-@pytest.mark.parametrize(("rate", "step"), [(0.5, 1), (10.0, 1), (1000.0, 100)])
-def test_a_second_has_ten_steps_at_most(rate: float, step: int) -> None:
-    assert RowRateLimit(rate, lambda _: None).step == step

@@ -3,8 +3,6 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-import msgspec
-
 from roquet.client.config import ConsumerConfig
 from roquet.client.pull import PullConsumer
 from roquet.client.reading.pull_request import SubscriptionFilter
@@ -12,29 +10,20 @@ from roquet.client.rebalance.queue_locks import QueueLocks
 from roquet.model.errors import CallError, ConnectFailed
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ALL
+from roquet.net.channel import Channel
+from roquet.wire.calls.pull import PullReply
 from roquet.wire.calls.send import Send, SendReply
-from roquet.wire.codes import ResponseCode
 from roquet.wire.records import record
 from roquet.wire.records.record import Record
 
 PULL_COUNT: Final = 1_000
 """Messages of one pull; Apache's brokers return 32 at most."""
 
-PULL_BYTES: Final = 512 * 1024
-"""Bytes of one pull from brokers of ours."""
+LOCKED: Final = (
+    "another mirror copies this queue, or one that ended less than a minute ago: stop it, or wait"
+)
 
-SETTINGS: Final = ConsumerConfig(pull_bytes=PULL_BYTES)
-
-
-class PulledRecords(msgspec.Struct, frozen=True):
-    """The answer to a pull: records with their bodies as they are stored."""
-
-    records: Sequence[Record]
-    next_offset: int
-    min_offset: int
-    max_offset: int
-    is_moved: bool
-    """Whether the queue has no message at the offset that was asked for, and it is not its end."""
+SETTINGS: Final = ConsumerConfig(pull_bytes=512 * 1024)
 
 
 class MirrorEndpoint(PullConsumer):
@@ -55,51 +44,53 @@ class MirrorEndpoint(PullConsumer):
             await self._locks.unlock(self._locks.held)
         await super().close()
 
-    async def lock(self, queue: MessageQueue) -> bool:
-        """Lock a queue against other mirrors of the group; whether it is locked for this one."""
-        if queue in self._locks.held:
-            return True
-        await self._ensure_route(queue)
-        return queue in await self._locks.lock([queue])
+    async def lock(self, queue: MessageQueue) -> None:
+        """Lock a queue against other mirrors of the group. Raises CallError if it is not free."""
+        if queue not in self._locks.held:
+            await self._ensure_route(queue)
+            if queue not in await self._locks.lock([queue]):
+                raise CallError(LOCKED, definite=True)
 
     async def records(
         self, queue: MessageQueue, offset: int, count: int = PULL_COUNT, wait_ms: int = 0
-    ) -> PulledRecords:
-        """Records from an offset on; waits up to `wait_ms` for the first new one."""
+    ) -> tuple[list[Record], PullReply]:
+        """Records from an offset on, with bodies as they are stored, and the whole reply.
+
+        Waits up to `wait_ms` for the first new one.
+        """
         await self._ensure_route(queue)
         every = SubscriptionFilter.by_tags(queue.topic, ALL, 0)
         pulled = await self._puller.pull(queue, offset, every, count=count, suspend_ms=wait_ms)
-        reply = pulled.reply
-        return PulledRecords(
-            list(record.decode_many(reply.body)),
-            reply.next_begin_offset,
-            reply.min_offset,
-            reply.max_offset,
-            reply.code == ResponseCode.PULL_OFFSET_MOVED,
-        )
+        return list(record.decode_many(pulled.reply.body)), pulled.reply
 
     async def records_between(
-        self, queue: MessageQueue, begin: int, end: int
+        self, queue: MessageQueue, begin: int, end: int, count: int = PULL_COUNT
     ) -> AsyncIterator[Record]:
-        """The records of a queue in the half-open offset range [begin, end)."""
+        """The records of a queue in the half-open offset range [begin, end), `count` a pull."""
         while begin < end:
-            pulled = await self.records(queue, begin)
-            for one in pulled.records:
+            records, reply = await self.records(queue, begin, count)
+            for one in records:
                 if begin <= one.queue_offset < end:
                     yield one
-            if pulled.next_offset <= begin:
+            if reply.next_begin_offset <= begin:
                 raise ConnectFailed(f"{queue} cannot be read at offset {begin}")
-            begin = pulled.next_offset
+            begin = reply.next_begin_offset
 
-    async def own_committed(self, queue: MessageQueue) -> int | None:
-        """The group's committed offset; None where none was committed."""
+    async def channel(self, queue: MessageQueue) -> Channel:
+        """The connection to a queue's leader; another one after a failure, or for a new leader."""
         await self._ensure_route(queue)
-        return await self._offsets.committed(queue, zero_if_young=False)
+        return await self._session.pool.get(self._session.routes.leader(queue.broker_name))
 
-    async def send(self, queue: MessageQueue, call: Send) -> SendReply:
-        """Send one request to a queue's leader, once; asks for a new route after a failure."""
-        await self._ensure_route(queue)
+    async def send(self, queue: MessageQueue, call: Send, channel: Channel | None) -> SendReply:
+        """Send one request to a queue's leader, once; asks for a new route after a failure.
+
+        Raises ConnectFailed if its connection is not `channel`: a new leader may lack messages.
+        """
         try:
+            if await self.channel(queue) is not channel:
+                raise ConnectFailed(
+                    f"{queue.broker_name} was connected anew: its copies come first"
+                )
             return await self._session.call(queue.broker_name, call)
         except CallError:
             self._session.routes.invalidate()

@@ -9,18 +9,20 @@ there twice only where a broker stores a request long after its connection has e
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Final
 
 import msgspec
 
-from roquet.admin.mirror.endpoint import MirrorEndpoint, PulledRecords
+from roquet.admin.mirror.endpoint import MirrorEndpoint
 from roquet.model import properties as names
 from roquet.model.errors import CallError, MessageIllegal, RoquetError
 from roquet.model.flags import COMPRESSION_MASK, SysFlag
 from roquet.model.queue import MessageQueue
+from roquet.net.channel import Channel
 from roquet.net.clock import Clock
-from roquet.rules.mirror import OffsetMap, Origin, copied_properties, origin_of, resume_offset
+from roquet.rules.mirror import Origin, copied_properties, origin_of
+from roquet.rules.rate_limit import RateLimit
 from roquet.rules.send_retry import is_transient
 from roquet.wire.calls.send import Send, SendBatch
 from roquet.wire.codes import ResponseCode
@@ -40,35 +42,8 @@ COMMIT_MS: Final = 1_000
 
 COMPRESSION: Final = SysFlag.COMPRESSED | COMPRESSION_MASK
 
-
-STEPS_PER_S: Final = 10
-"""Requests per second at least, so that a rate does not become one burst per second."""
-
-
-class Pace:
-    """A limit of messages a second that all queues share; lost time is not made up for."""
-
-    def __init__(self, rate: float | None, clock: Clock) -> None:
-        """`rate` in messages per second; None for no limit."""
-        self._rate, self._clock = rate, clock
-        self._due_ms: float = clock.monotonic_ms()
-
-    @property
-    def step(self) -> int:
-        """Messages to read at a time."""
-        if self._rate is None:
-            return BATCH_COUNT
-        return max(1, min(BATCH_COUNT, int(self._rate / STEPS_PER_S)))
-
-    async def wait(self, count: int) -> None:
-        """Wait until the next `count` messages may be sent."""
-        if self._rate is None:
-            return
-        now_ms = self._clock.monotonic_ms()
-        begin_ms = max(self._due_ms, now_ms)
-        self._due_ms = begin_ms + count * 1000 / self._rate
-        if begin_ms > now_ms:
-            await self._clock.sleep(int(begin_ms - now_ms))
+OWN_PREFIX: Final = "roquet-mirror-"
+"""Begins the names of the groups of mirrors."""
 
 
 class MirrorNames(msgspec.Struct, frozen=True):
@@ -80,12 +55,12 @@ class MirrorNames(msgspec.Struct, frozen=True):
     @property
     def source_group(self) -> str:
         """The group at the source whose progress is that of the mirror."""
-        return f"roquet-mirror-to-{self.target}"
+        return f"{OWN_PREFIX}to-{self.target}"
 
     @property
     def target_group(self) -> str:
         """The group at the target whose progress is the end of the copies."""
-        return f"roquet-mirror-from-{self.source}"
+        return f"{OWN_PREFIX}from-{self.source}"
 
 
 class MirrorStopped(RoquetError):
@@ -141,64 +116,75 @@ class QueueCopier:
 
     def __init__(
         self, ends: tuple[MirrorEndpoint, MirrorEndpoint], names: MirrorNames,
-        queues: tuple[MessageQueue, MessageQueue], pace: Pace, clock: Clock,
+        queues: tuple[MessageQueue, MessageQueue], limit: RateLimit, clock: Clock,
     ) -> None:  # fmt: skip
         self.source, self.target = queues
         self._from, self._to = ends
-        self._names, self._pace, self._clock = names, pace, clock
-        self.offsets = OffsetMap()
+        self._names, self._limit, self._clock = names, limit, clock
         self.state = MirroredQueue(
-            topic=self.source.topic, source=_place(self.source), target=_place(self.target)
+            topic=self.source.topic, source=place(self.source), target=place(self.target)
         )
-        self.own_unread: dict[int, int] = {}
-        """Behind the latest copies of the target's own messages: source offset to target offset."""
+        self.is_new = False
+        """Whether the target has no copy, whatever was committed in the source: none was sent, or
+        all are lost."""
+        self.copies = range(0)
+        """Offsets of the target that are known to hold nothing but copies of the queue."""
+        self._known_end = 0
+        """The highest end of the copies since the last success of `resume`."""
         self._committed_ms = 0
+        self._channel: Channel | None = None
+
+    @property
+    def next_offset(self) -> int:
+        """The source offset to copy next."""
+        return self.state.next_offset or 0
 
     async def resume(self) -> None:
         """Find out how far the queue was copied. Raises MirrorStopped if that cannot be said."""
-        committed = await self._to.own_committed(self.target)
+        self._channel = await self._to.channel(self.target)
         low, high = await self._to.min_offset(self.target), await self._to.max_offset(self.target)
-        known_end = committed is not None and low < committed <= high
-        begin = committed - 1 if committed and known_end else low
-        found = await self._last_copy(begin, high)
-        if found is None and begin > low:  # a new master lacks copies, and has other messages there
+        committed = await self._to.committed(self.target) or 0
+        self._known_end = max(self._known_end, committed, self.state.target_end)
+        found = await self._last_copy(committed - 1, high) if low < committed <= high else None
+        if found is None:  # a new master lacks copies, and may have other messages there
             found = await self._last_copy(low, high)
-        done = await self._from.own_committed(self.source)
+        if found is None and self._known_end > low:  # retention has not deleted the last copy
+            self.is_new = True
+        done = None if self.is_new else await self._from.committed(self.source)
         first = await self._from.min_offset(self.source)
         self.state.source_end = await self._from.max_offset(self.source)
-        if found is not None:
+        if found is not None:  # it decides: a new master may lack copies that were acknowledged
             await self._check_original(found)
-        self.state.next_offset = resume_offset(found.offset if found else None, done, first)
-        if self.state.next_offset > self.state.source_end:
-            raise self._other_queue(self.state.next_offset - 1)
+            done = found.offset + 1
+        next_offset = first if done is None else done
+        if next_offset > self.state.source_end:
+            raise self._other_queue(next_offset - 1)
+        self.state.next_offset, self.is_new, self._known_end = next_offset, False, 0
 
     async def _last_copy(self, begin: int, end: int) -> Origin | None:
         """The last copy of this source queue among messages of the target from `begin` to `end`."""
-        self.offsets.clear()
+        self.copies = range(0)
         self.state.target_end = 0
         found: Origin | None = None
         async for record in self._to.records_between(self.target, begin, end):
-            if (origin := self.original_of(record)) is None:
-                continue
-            self.state.target_end = max(self.state.target_end, record.queue_offset + 1)
-            if found is None or origin.offset > found.offset:
-                found = origin
-                self.offsets.add(origin.offset, record.queue_offset)
+            if (origin := self.original_of(record)) is not None:
+                self.state.target_end = record.queue_offset + 1
+                if found is None or origin.offset > found.offset:
+                    found = origin
         return found
 
     def original_of(self, record: Record) -> Origin | None:
         """The original of a record of the target; None if it is no copy of this source queue."""
-        origin = origin_of(decode_properties(lossless_text(record.properties)))
+        origin = origin_of(properties_of(record))
         return origin if origin and origin.is_from(self._names.source, self.source) else None
 
     async def _check_original(self, found: Origin) -> None:
         """Raise MirrorStopped if the source has another message where the last copy came from."""
-        pulled = await self._from.records(self.source, found.offset, 1)
-        record = next((r for r in pulled.records if r.queue_offset == found.offset), None)
-        if record is None:
-            return  # retention has deleted it
-        if _message_id(record) != found.message_id:
-            raise self._other_queue(found.offset)
+        records, _ = await self._from.records(self.source, found.offset, 1)
+        for record in records:  # none if retention has deleted it
+            message_id = properties_of(record)[names.UNIQUE_KEY]
+            if record.queue_offset == found.offset and message_id != found.message_id:
+                raise self._other_queue(found.offset)
 
     def _other_queue(self, offset: int) -> MirrorStopped:
         return MirrorStopped(
@@ -210,58 +196,36 @@ class QueueCopier:
 
     async def step(self) -> bool:
         """Pull once and send what came; whether anything came. `resume` comes first."""
-        offset = self.state.next_offset or 0
-        pulled = await self._from.records(self.source, offset, self._pace.step)
-        self.state.source_end = pulled.max_offset
-        if pulled.is_moved and pulled.max_offset < offset:
+        offset = self.next_offset
+        count = min(self._limit.step or BATCH_COUNT, BATCH_COUNT)
+        records, reply = await self._from.records(self.source, offset, count)
+        self.state.source_end = reply.max_offset
+        if reply.code == ResponseCode.PULL_OFFSET_MOVED and reply.max_offset < offset:
             raise self._other_queue(offset - 1)
-        records = [r for r in pulled.records if r.queue_offset >= offset]
-        inner = next((r.queue_offset for r in records if r.sys_flag & SysFlag.INNER_BATCH), None)
-        self._note_expired(offset, records, pulled)
-        before = [r for r in records if inner is None or r.queue_offset < inner]
-        for batch in batches(self._copies(before)):
-            await self._pace.wait(len(batch))
+        records = [record for record in records if record.queue_offset >= offset]
+        first = records[0].queue_offset if records else reply.next_begin_offset
+        if offset < reply.min_offset <= first:
+            self.state.expired += first - offset
+        single = list(takewhile(lambda record: not record.sys_flag & SysFlag.INNER_BATCH, records))
+        copies = list(copies_of(single, self._names.source, self.source))
+        self.state.skipped += len(single) - len(copies)
+        for batch in batches(copies):
+            delay_ms = self._limit.delay_ms(len(batch), self._clock.monotonic_ms())
+            await self._clock.sleep(delay_ms)
             await self._deliver(batch)
-        if inner is not None:
-            raise MirrorStopped(
-                f"{self.source} offset {inner}: a batch that is stored as one message"
-            )
-        is_changed = pulled.next_offset > offset
-        self.state.next_offset = max(pulled.next_offset, self.state.next_offset or 0)
+        if len(single) < len(records):
+            stopped = f"{self.source} offset {records[len(single)].queue_offset}"
+            raise MirrorStopped(f"{stopped}: a batch that is stored as one message")
+        self.state.next_offset = max(reply.next_begin_offset, self.next_offset)
         if self._clock.monotonic_ms() - self._committed_ms >= COMMIT_MS:
             await self.commit()
-        return is_changed
-
-    def _note_expired(self, offset: int, records: Sequence[Record], pulled: PulledRecords) -> None:
-        first = records[0].queue_offset if records else pulled.next_offset
-        if offset < pulled.min_offset <= first:
-            self.state.expired += first - offset
-
-    def _copies(self, records: Sequence[Record]) -> Iterator[Copy]:
-        """The copies to send; those of the target's own messages are noted, not sent back."""
-        for record in records:
-            values = decode_properties(lossless_text(record.properties))
-            origin = origin_of(values)
-            if origin is None:
-                values.setdefault(names.UNIQUE_KEY, _message_id(record))
-                place = self._names.source, self.source, record.queue_offset, record.born_ms
-                yield Copy(
-                    record,
-                    lossless_bytes(_text(copied_properties(values, *place))),
-                    names.PRIORITY in values,
-                )
-                continue
-            self.state.skipped += 1
-            if origin.is_from(self._names.target, self.target):
-                self.own_unread[record.queue_offset] = origin.offset + 1
-                if len(self.own_unread) > BATCH_COUNT:
-                    del self.own_unread[next(iter(self.own_unread))]
+        return reply.next_begin_offset > offset
 
     async def _deliver(self, batch: Sequence[Copy]) -> None:
         """Send a batch; if it is refused, its messages one by one, up to the one at fault."""
         first, last = batch[0].record, batch[-1].record
         try:
-            reply = await self._to.send(self.target, self._call(batch))
+            reply = await self._to.send(self.target, self._call(batch), self._channel)
         except (CallError, MessageIllegal) as error:
             if isinstance(error, CallError) and is_transient(error):
                 raise  # perhaps it is stored: the next `resume` finds out
@@ -279,9 +243,9 @@ class QueueCopier:
             return
         if reply.queue_offset < self.state.target_end:
             raise CallError(f"{self.target} was cut: its copies are read again", definite=False)
-        for number, copy in enumerate(batch):
-            self.offsets.add(copy.record.queue_offset, reply.queue_offset + number)
         self.state.target_end = reply.queue_offset + len(batch)
+        begin = self.copies.start if reply.queue_offset == self.copies.stop else reply.queue_offset
+        self.copies = range(begin, self.state.target_end)
 
     def _call(self, batch: Sequence[Copy]) -> Send:
         first = batch[0].record
@@ -308,7 +272,18 @@ class QueueCopier:
             await self._from.commit(self.source, self.state.next_offset)
 
 
-def batches(copies: Iterator[Copy]) -> Iterator[Sequence[Copy]]:
+def copies_of(records: Sequence[Record], cluster: str, queue: MessageQueue) -> Iterator[Copy]:
+    """The copies of records of a queue of a cluster; what is a copy itself has none."""
+    for record in records:
+        values = properties_of(record)
+        if origin_of(values) is None:
+            place = cluster, queue, record.queue_offset, record.born_ms
+            copied = copied_properties(values, *place).items()
+            text = "".join(f"{name}\x01{value}\x02" for name, value in copied)
+            yield Copy(record, lossless_bytes(text), names.PRIORITY in values)
+
+
+def batches(copies: Sequence[Copy]) -> Iterator[Sequence[Copy]]:
     """Copies in requests: those of one compression together, within the limits of a request."""
     for _, run in groupby(copies, key=lambda copy: (copy.flags, copy.is_alone)):
         batch: list[Copy] = []
@@ -322,16 +297,14 @@ def batches(copies: Iterator[Copy]) -> Iterator[Sequence[Copy]]:
         yield batch
 
 
-def _place(queue: MessageQueue) -> str:
+def place(queue: MessageQueue) -> str:
+    """A queue without its topic, as broker-a:0."""
     return f"{queue.broker_name}:{queue.queue_id}"
 
 
-def _message_id(record: Record) -> str:
-    """The producer's id, else the one of the broker, which its copy gets as its own."""
+def properties_of(record: Record) -> dict[str, str]:
+    """Properties of a record; a message without a producer's id has its broker's, as its copy."""
     values = decode_properties(lossless_text(record.properties))
-    broker_id = offset_message_id(record.store_host, record.position)
-    return values.get(names.UNIQUE_KEY) or broker_id
-
-
-def _text(properties: dict[str, str]) -> str:
-    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+    if names.UNIQUE_KEY not in values:
+        values[names.UNIQUE_KEY] = offset_message_id(record.store_host, record.position)
+    return values

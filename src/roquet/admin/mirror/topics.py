@@ -5,14 +5,12 @@ from collections.abc import Mapping, Sequence
 from fnmatch import translate
 
 from roquet.admin import topics
-from roquet.admin.client import AdminClient, known_leader, leader_addresses
+from roquet.admin.client import AdminClient, known_leader
+from roquet.admin.topics import TopicSettings
 from roquet.model import names
 from roquet.model.errors import RoquetError
 from roquet.model.queue import MessageQueue
-from roquet.model.topic import READ_WRITE, TopicConfig
-from roquet.rules.mirror import queues_needed, target_queues
-from roquet.wire.calls.admin.topic import CreateTopic, GetTopic
-from roquet.wire.fastjson import codec
+from roquet.rules.mirror import target_queues
 
 QueueMap = Mapping[MessageQueue, MessageQueue]
 
@@ -22,12 +20,12 @@ def chosen(every: Sequence[str], patterns: Sequence[str]) -> list[str]:
 
     Retry and dead-letter topics are part of a group, and no topic to copy.
     """
-    wanted = [re.compile(translate(pattern)) for pattern in patterns]
+    wanted = [re.compile(translate(pattern)) for pattern in patterns or ("*",)]
     return [
         name
         for name in every
         if not (names.is_retry(name) or names.is_dlq(name))
-        and (not wanted or any(pattern.match(name) for pattern in wanted))
+        and any(pattern.match(name) for pattern in wanted)
     ]
 
 
@@ -47,59 +45,35 @@ async def plan(source: AdminClient, target: AdminClient, topic: str) -> QueueMap
 async def prepare(source: AdminClient, target: AdminClient, topic: str) -> QueueMap:
     """Make a topic in the target, with the type and the queues of the source, or let it have more.
 
-    Raises RoquetError when the target does not let us, or does not let the topic be written to.
+    Raises RoquetError when the target does not let us, or a broker of it has no leader.
     """
     mapped = await plan(source, target, topic)
-    needed = queues_needed(list(mapped.values()))
-    config = await _config(source, topic)
-    calls = {}
-    for broker, (has_read, has_write) in (await _sizes(target, topic, list(needed))).items():
-        count = needed[broker]
-        if min(has_read, has_write) >= count:
-            continue
-        if has_read or has_write:
-            settings = topics.TopicSettings(
-                read_queues=max(count, has_read), write_queues=max(count, has_write)
+    route, leaders = await target.route(topic), await target.leaders()
+    there = {data.broker_name: data for data in route.queue_datas} if route else {}
+    needed = {queue.broker_name: queue.queue_id + 1 for queue in sorted(mapped.values())}
+    for broker, count in needed.items():
+        known_leader(leaders, broker)
+        if (known := there.get(broker)) is None:
+            await topics.create(target, topic, await _settings(source, topic, count), [broker])
+        elif min(known.read_queue_nums, known.write_queue_nums) < count:
+            more = TopicSettings(
+                read_queues=max(count, known.read_queue_nums),
+                write_queues=max(count, known.write_queue_nums),
             )
-            await topics.update(target, topic, settings, [broker])
-            continue
-        attributes = ",".join(f"+{key}={value}" for key, value in config.attributes.items())
-        calls[broker] = CreateTopic(
-            topic=topic,
-            read_queue_nums=count,
-            write_queue_nums=count,
-            perm=READ_WRITE,
-            topic_filter_type=config.topic_filter_type,
-            order=config.order,
-            attributes=attributes or None,
-        )
-    if calls:
-        await target.change_each(calls, "created")
-        await topics.wait_until_registered(target, calls)
+            await topics.update(target, topic, more, [broker])
     return mapped
 
 
-async def _config(source: AdminClient, topic: str) -> TopicConfig:
-    """The topic's settings at one of its brokers."""
-    addresses = leader_addresses((await source.known_route(topic)).broker_datas)
-    answers, failed = await source.ask_each(addresses, GetTopic(topic=topic))
-    for reply in answers.values():
-        return codec.loads(reply.body, TopicConfig)
-    for error in failed.values():
-        raise error
-    raise RoquetError(f"no broker of topic {topic!r} is there")
-
-
-async def _sizes(
-    target: AdminClient, topic: str, brokers: Sequence[str]
-) -> dict[str, tuple[int, int]]:
-    """The numbers of queues to read and to write of a topic at brokers; zeros where it is not."""
-    leaders = await target.leaders()
-    for broker in brokers:
-        known_leader(leaders, broker)
-    route = await target.route(topic)
-    sizes = dict.fromkeys(brokers, (0, 0))
-    for data in route.queue_datas if route else ():
-        if data.broker_name in sizes:
-            sizes[data.broker_name] = data.read_queue_nums, data.write_queue_nums
-    return sizes
+async def _settings(source: AdminClient, topic: str, count: int) -> TopicSettings:
+    """Settings of a topic with this many queues, and the type that it has in the source."""
+    found = await topics.show(source, topic)
+    for place in found.places:
+        if place.attributes is not None:
+            attributes = ",".join(f"+{key}={value}" for key, value in place.attributes.items())
+            return TopicSettings(
+                read_queues=count,
+                write_queues=count,
+                order=place.order,
+                attributes=attributes or None,
+            )
+    raise RoquetError(f"the settings of topic {topic!r} are not known: {'; '.join(found.problems)}")

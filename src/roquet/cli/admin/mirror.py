@@ -1,25 +1,25 @@
 """roquet mirror: topics of one cluster copied to another, with the progress of groups."""
 
-import asyncio
-from collections.abc import Coroutine
-from contextlib import suppress
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from msgspec import to_builtins
 
 from roquet.admin.client import AdminClient
 from roquet.admin.mirror.endpoint import MirrorEndpoint
-from roquet.admin.mirror.mirror import Mirror, MirrorChoice, cluster_name, open_mirror
-from roquet.admin.mirror.queue_copier import MirroredQueue, MirrorNames
+from roquet.admin.mirror.mirror import Mirror, cluster_name, open_mirror
+from roquet.admin.mirror.queue_copier import MirroredQueue, MirrorNames, place
 from roquet.cli.command_options import option
 from roquet.cli.operator_command import Result
-from roquet.cli.process import runtime
+from roquet.cli.process.runtime import until_stopped
 from roquet.cli.spark_jobs.replay import parse_rate
 from roquet.cli.terminal import output
 from roquet.cli.terminal.arguments import namesrv_addresses
 from roquet.cli.terminal.profiles import profile_environment
-from roquet.cli.terminal.progress import ShowProgress, progress_bar
+from roquet.cli.terminal.progress import progress_bar
 from roquet.model.names import check_group
+
+T = TypeVar("T")
 
 SHOW_S: Final = 0.5
 """Period of the progress line."""
@@ -59,53 +59,31 @@ async def mirror(  # noqa: PLR0913 - each is an option
     copied again, so a second mirror may run in the other direction.
     """
     limit = parse_rate(rate) if rate is not None else None
-    async with _admin(source) as from_, _admin(target) as to:
+    async with _client(source, AdminClient) as from_, _client(target, AdminClient) as to:
         names = MirrorNames(
             check_group(from_name or await cluster_name(from_, "--from-name")),
             check_group(to_name or await cluster_name(to, "--to-name")),
         )
-        choice = MirrorChoice(topics=topics, groups=groups)
-        ends = (lambda group: _endpoint(source, group)), (lambda group: _endpoint(target, group))
-        async with open_mirror((from_, to), names, ends, choice, rate=limit) as running:
-            if dry_run:
-                return _planned(await running.plan(), running)
+        ends = (
+            _client(source, MirrorEndpoint, group=names.source_group),
+            _client(target, MirrorEndpoint, group=names.target_group),
+        )
+        choice: dict[str, Any] = {"topics": topics, "groups": groups, "rate": limit}
+        if dry_run:
+            running = Mirror((from_, to), ends, names, **choice)
+            return _planned(await running.plan(), running)
+        async with open_mirror((from_, to), ends, names, **choice) as running:
             with progress_bar("mirror", quiet=as_json) as show:
-                await _until_stopped(running.once() if once else running.follow(), running, show)
+                work = running.once() if once else running.follow()
+                await until_stopped(work, lambda: show(*_totals(running.queues)), SHOW_S)
     return _result(running)
 
 
-def _admin(cluster: str) -> AdminClient:
-    profile, addresses = _reach(cluster)
+def _client(cluster: str, kind: Callable[..., T], **named: str) -> T:
+    """A client of a cluster: addresses of name servers have a colon, profiles' names have none."""
+    profile, addresses = (None, cluster) if ":" in cluster else (cluster, None)
     with profile_environment(profile, addresses):
-        return AdminClient(namesrv_addresses(addresses))
-
-
-def _endpoint(cluster: str, group: str) -> MirrorEndpoint:
-    profile, addresses = _reach(cluster)
-    with profile_environment(profile, addresses):
-        return MirrorEndpoint(namesrv_addresses(addresses), group=group)
-
-
-def _reach(cluster: str) -> tuple[str | None, str | None]:
-    """A profile's name, or the addresses of name servers, which have a colon."""
-    return (None, cluster) if ":" in cluster else (cluster, None)
-
-
-async def _until_stopped(
-    work: Coroutine[Any, Any, None], running: Mirror, show: ShowProgress
-) -> None:
-    """Run until the work has ended or a signal asks to stop; its error is raised."""
-    task = asyncio.create_task(work)
-    stop = asyncio.create_task(runtime.stop_signal().wait())
-    try:
-        while not task.done() and not stop.done():
-            await asyncio.wait({task, stop}, timeout=SHOW_S, return_when=asyncio.FIRST_COMPLETED)
-            show(*_totals(running.queues))
-    finally:
-        stop.cancel()
-        task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+        return kind(namesrv_addresses(addresses), **named)
 
 
 def _totals(queues: list[MirroredQueue]) -> tuple[int, int]:
@@ -113,8 +91,7 @@ def _totals(queues: list[MirroredQueue]) -> tuple[int, int]:
 
 
 def _planned(mapped: Any, running: Mirror) -> Result:
-    rows = [(a.topic, f"{a.broker_name}:{a.queue_id}", f"{b.broker_name}:{b.queue_id}")
-            for a, b in sorted(mapped.items())]  # fmt: skip
+    rows = [(a.topic, place(a), place(b)) for a, b in sorted(mapped.items())]
     return Result(
         json=[dict(zip(("topic", "source", "target"), row, strict=True)) for row in rows],
         text=[output.table(COLUMNS[:3], rows)],

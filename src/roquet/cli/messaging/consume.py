@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ from roquet.admin import topics
 from roquet.admin.client import AdminClient
 from roquet.cli.command_options import option
 from roquet.cli.messaging.message_format import LINE_SIZE_MAX, MessageFormat
-from roquet.cli.process import runtime
+from roquet.cli.process.runtime import until_stopped
 from roquet.cli.terminal import output
 from roquet.cli.terminal.arguments import TopicArgument
 from roquet.client.config import ConsumeFrom, ConsumerConfig
@@ -63,12 +62,12 @@ async def consume(  # noqa: PLR0913 - each is an option
         member = PushConsumer(namesrv, group=group, topic=topic, config=config, **wanted)
         await _check_readable(namesrv, topic)
         async with member:
-            await _until_stopped(_print(member, show, count))
+            await until_stopped(_print(member, show, count))
         return
     await _check_readable(namesrv, topic)
     async with PullConsumer(namesrv, group=CLI_GROUP, config=config) as reader:
         printing = partial(_print, show=show, count=count)
-        await _until_stopped(_read(reader, topic, wanted, config, printing))
+        await until_stopped(_read(reader, topic, wanted, config, printing))
 
 
 async def _check_readable(addresses: str, topic: str) -> None:
@@ -153,16 +152,6 @@ def _show_formatted(line_format: MessageFormat, message: InboundMessage) -> None
 
 def _show_json(message: InboundMessage) -> None:
     output.echo_json([output.message_fields(message)])
-
-
-async def _until_stopped(work: Any) -> None:
-    task = asyncio.create_task(work)
-    stop = asyncio.create_task(runtime.stop_signal().wait())
-    await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-    stop.cancel()
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
 
 
 def _consumer_config(text: str) -> ConsumerConfig:

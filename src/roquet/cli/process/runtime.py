@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
@@ -125,6 +125,28 @@ def stop_signal() -> asyncio.Event:
     if os.environ.get(LIFELINE):
         _watch_lifeline(running, stop)
     return stop
+
+
+async def until_stopped(
+    work: Coroutine[Any, Any, None],
+    show: Callable[[], object] = lambda: None,
+    period_s: float | None = None,
+) -> None:
+    """Run until the work has ended or a signal asks to stop; its error is raised.
+
+    Each `period_s` seconds, and at the end, `show` is called.
+    """
+    task = asyncio.create_task(work)
+    stop = asyncio.create_task(stop_signal().wait())
+    try:
+        while not task.done() and not stop.done():
+            await asyncio.wait({task, stop}, timeout=period_s, return_when=asyncio.FIRST_COMPLETED)
+            show()
+    finally:
+        stop.cancel()
+        task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 def _watch_lifeline(running: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

@@ -12,18 +12,17 @@ from typing import Any, Final, TypeVar, Unpack
 
 from airflow.sdk import BaseHook, Connection
 
+from roquet.admin import groups
 from roquet.admin.client import AdminClient
 from roquet.client import (
     ClientConfig,
     ConfigError,
-    Message,
     MessageFields,
     ProducerConfig,
     RoquetError,
     SendReceipt,
 )
 from roquet.client.blocking import Producer
-from roquet.integrations.airflow.waiting import group_lag
 from roquet.model.namespaces import wrap
 from roquet.model.settings import parse_bool
 
@@ -33,7 +32,7 @@ C = TypeVar("C", bound=ClientConfig)
 
 
 class ClusterSettings:
-    """Addresses and client settings of a connection."""
+    """Addresses and client settings of a connection, and the lag of groups."""
 
     def __init__(self, connection: Connection) -> None:
         if not connection.host:
@@ -48,11 +47,23 @@ class ClusterSettings:
             self._fields["tls"] = parse_bool(tls, "tls")  # a URI has texts alone
         if connection.login:
             self._fields |= {"access_key": connection.login, "secret_key": connection.password}
-        self.namespace: str | None = self._fields.get("namespace")
 
-    def config(self, kind: type[C], **settings: Any) -> C:
+    def config(self, kind: type[C]) -> C:
         """Settings of a kind of client; ConfigError for an extra field that is no setting."""
-        return kind(**{**self._fields, **settings})
+        return kind(**self._fields)
+
+    async def lag(self, group: str, topic: str | None = None) -> int | None:
+        """Messages that a group has not handled, of all its topics or of one.
+
+        None where a broker does not tell. Raises NotFound for a group that no broker knows.
+        """
+        config = self.config(ClientConfig)
+        async with AdminClient(self.namesrv, config) as admin:
+            info = await groups.show(admin, wrap(config.namespace, group))
+        if topic is None:
+            return info.lag
+        lags = [one.lag for one in info.queues if one.topic == wrap(config.namespace, topic)]
+        return sum(lags) if lags else None
 
 
 class RocketMQHook(BaseHook):
@@ -67,15 +78,6 @@ class RocketMQHook(BaseHook):
         super().__init__(**named)
         self.rocketmq_conn_id = rocketmq_conn_id
 
-    @classmethod
-    def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """Return the names of the fields in Airflow's form."""
-        return {
-            "hidden_fields": ["schema"],
-            "relabeling": {"login": "Access key", "password": "Secret key"},
-            "placeholders": {"host": "mq-1", "port": "9876", "extra": '{"namespace": "prod"}'},
-        }
-
     def settings(self) -> ClusterSettings:
         """Read the connection."""
         return ClusterSettings(self.get_connection(self.rocketmq_conn_id))
@@ -89,36 +91,24 @@ class RocketMQHook(BaseHook):
         settings = self.settings()
         return Producer(settings.namesrv, config=settings.config(ProducerConfig))
 
-    def send(
-        self, message: Message | str, body: bytes | None = None, **fields: Unpack[MessageFields]
-    ) -> SendReceipt:
-        """Send one message: a Message, or a topic, a body and fields such as `tag` and `keys`."""
+    def send(self, topic: str, body: bytes, **fields: Unpack[MessageFields]) -> SendReceipt:
+        """Send one message, with fields such as `tag` and `keys`."""
         with self.get_conn() as producer:
-            if isinstance(message, Message):
-                return producer.send(message)
-            return producer.send(message, body or b"", **fields)
+            return producer.send(topic, body, **fields)
 
     def lag(self, group: str, topic: str | None = None) -> int | None:
         """Messages that a group has not handled; None where a broker does not tell."""
-        return asyncio.run(lag_of(self.settings(), group, topic))
+        return asyncio.run(self.settings().lag(group, topic))
 
     def test_connection(self) -> tuple[bool, str]:
         """Ask the name servers for the brokers, for the button in Airflow's form."""
+
+        async def ask() -> str:
+            settings = self.settings()
+            async with AdminClient(settings.namesrv, settings.config(ClientConfig)) as admin:
+                return f"brokers: {', '.join(await admin.brokers())}"
+
         try:
-            brokers = asyncio.run(_brokers(self.settings()))
+            return True, asyncio.run(ask())
         except (RoquetError, OSError) as error:
             return False, str(error)
-        return True, f"brokers: {', '.join(sorted(brokers))}"
-
-
-async def lag_of(settings: ClusterSettings, group: str, topic: str | None) -> int | None:
-    """Messages that a group has not handled, of all its topics or of one."""
-    namespace = settings.namespace
-    async with AdminClient(settings.namesrv, settings.config(ClientConfig)) as admin:
-        whole_topic = None if topic is None else wrap(namespace, topic)
-        return await group_lag(admin, wrap(namespace, group), whole_topic)
-
-
-async def _brokers(settings: ClusterSettings) -> list[str]:
-    async with AdminClient(settings.namesrv, settings.config(ClientConfig)) as admin:
-        return list(await admin.brokers())

@@ -7,17 +7,34 @@ from typing import Any, NoReturn
 from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowException
 
-from roquet.client import ConfigError
 from roquet.integrations.airflow.hook import RocketMQHook
-from roquet.integrations.airflow.triggers import RocketMQLagTrigger, RocketMQMessageTrigger
+from roquet.integrations.airflow.triggers import RocketMQTrigger
+from roquet.model.moments import parse_moment
 
 
 class _Sensor(BaseSensorOperator):
     """A sensor that is always deferred; its result is the event's."""
 
-    def _wait(self, trigger: object) -> NoReturn:
+    template_fields: Sequence[str] = ("group", "topic", "rocketmq_conn_id")
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        topic: str | None,
+        rocketmq_conn_id: str = RocketMQHook.default_conn_name,
+        **named: Any,
+    ) -> None:
+        super().__init__(**named)
+        self.group, self.topic = group, topic
+        self.rocketmq_conn_id = rocketmq_conn_id
+
+    def _wait(self, wait: str, **conditions: Any) -> NoReturn:
+        conditions |= {"group": self.group, "topic": self.topic, "period_s": self.poke_interval}
         self.defer(
-            trigger=trigger,
+            trigger=RocketMQTrigger(
+                rocketmq_conn_id=self.rocketmq_conn_id, wait=wait, conditions=conditions
+            ),
             method_name="execute_complete",
             timeout=timedelta(seconds=self.timeout),
         )
@@ -40,7 +57,7 @@ class RocketMQMessageSensor(_Sensor):
     check access have to let `group` read the topic; it commits nothing.
     """
 
-    template_fields: Sequence[str] = ("topic", "tags", "sql", "key", "since", "rocketmq_conn_id")
+    template_fields = (*_Sensor.template_fields, "tags", "sql", "key", "since")
 
     def __init__(
         self,
@@ -51,41 +68,18 @@ class RocketMQMessageSensor(_Sensor):
         key: str | None = None,
         since: datetime | str | None = None,
         group: str = "airflow",
-        rocketmq_conn_id: str = RocketMQHook.default_conn_name,
+        poke_interval: float = 5,
         **named: Any,
     ) -> None:
-        super().__init__(**named)
-        self.topic, self.tags, self.sql, self.key = topic, tags, sql, key
-        self.since = since
-        self.group = group
-        self.rocketmq_conn_id = rocketmq_conn_id
+        super().__init__(topic=topic, group=group, poke_interval=poke_interval, **named)
+        self.tags, self.sql, self.key, self.since = tags, sql, key, since
 
     def execute(self, context: Context) -> NoReturn:
         """Defer to a trigger that searches from `since` on."""
-        wanted = {
-            "topic": self.topic,
-            "since_ms": int(self._begin(context).timestamp() * 1000),
-            "tags": self.tags,
-            "sql": self.sql,
-            "key": self.key,
-        }
-        self._wait(
-            RocketMQMessageTrigger(
-                rocketmq_conn_id=self.rocketmq_conn_id, group=self.group, wanted=wanted
-            )
-        )
-
-    def _begin(self, context: Context) -> datetime:
-        since = self.since
-        if since is None:
-            run = context["dag_run"]
-            since = run.start_date or run.run_after
-        if isinstance(since, str):
-            try:
-                since = datetime.fromisoformat(since)
-            except ValueError as error:
-                raise ConfigError(f"since: {since!r} is no time in ISO 8601") from error
-        return since if since.tzinfo else since.replace(tzinfo=UTC)
+        run = context["dag_run"]
+        since = str(self.since or run.start_date or run.run_after)
+        since_ms = parse_moment(since, "since", UTC)
+        self._wait("message", tags=self.tags, sql=self.sql, key=self.key, since_ms=since_ms)
 
 
 class RocketMQLagSensor(_Sensor):
@@ -94,30 +88,13 @@ class RocketMQLagSensor(_Sensor):
     `topic` counts one of its topics alone. The group is asked for each `poke_interval` seconds.
     """
 
-    template_fields: Sequence[str] = ("group", "topic", "rocketmq_conn_id")
-
     def __init__(
-        self,
-        *,
-        group: str,
-        topic: str | None = None,
-        lag_max: int = 0,
-        rocketmq_conn_id: str = RocketMQHook.default_conn_name,
-        **named: Any,
+        self, *, group: str, topic: str | None = None, lag_max: int = 0, **named: Any
     ) -> None:
-        super().__init__(**named)
-        self.group, self.topic, self.lag_max = group, topic, lag_max
-        self.rocketmq_conn_id = rocketmq_conn_id
+        super().__init__(group=group, topic=topic, **named)
+        self.lag_max = lag_max
 
     def execute(self, context: Context) -> NoReturn:
         """Defer to a trigger that asks the brokers."""
         del context
-        self._wait(
-            RocketMQLagTrigger(
-                rocketmq_conn_id=self.rocketmq_conn_id,
-                group=self.group,
-                topic=self.topic,
-                lag_max=self.lag_max,
-                period_s=self.poke_interval,
-            )
-        )
+        self._wait("lag", lag_max=self.lag_max)

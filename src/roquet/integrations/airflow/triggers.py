@@ -1,73 +1,62 @@
-"""Triggers: wait in the triggerer's event loop, without a worker.
+"""Trigger: waits in the triggerer's event loop, without a worker.
 
-A trigger's arguments are its whole state: a triggerer that restarts, or another one that takes
-over, makes it again from them, and it finds the same message.
+Its arguments are its whole state: a triggerer that restarts, or another one that takes over, makes
+it again from them, and it finds the same message.
 """
 
-import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from roquet.client import CallError, ConsumerConfig, PullConsumer, RoquetError
-from roquet.integrations.airflow.hook import ClusterSettings, RocketMQHook, lag_of
-from roquet.integrations.airflow.waiting import WantedMessage, first_message, message_fields
+from roquet.client import ConsumerConfig, PullConsumer, RoquetError
+from roquet.integrations.airflow.hook import ClusterSettings, RocketMQHook
+from roquet.integrations.airflow.waiting import MessageSearch, message_fields, wait_for
 
 
-class _Trigger(BaseTrigger):
-    """A trigger whose event carries the result, or the reason why there cannot be one."""
+async def _message(
+    settings: ClusterSettings, group: str, period_s: float, **conditions: Any
+) -> object:
+    """Wait for a message that meets the conditions of a MessageSearch."""
+    config = settings.config(ConsumerConfig)
+    async with PullConsumer(settings.namesrv, group=group, config=config) as consumer:
+        search = MessageSearch(consumer, **conditions)
+        return message_fields(await wait_for(search.look, period_s))
 
-    def __init__(self, *, rocketmq_conn_id: str, group: str, **others: Any) -> None:
+
+async def _lag(
+    settings: ClusterSettings, group: str, period_s: float, topic: str | None, lag_max: int
+) -> object:
+    """Wait until a group has no more than `lag_max` messages left, of one topic or of all."""
+
+    async def look() -> int | None:
+        lag = await settings.lag(group, topic)
+        return lag if lag is not None and lag <= lag_max else None
+
+    return await wait_for(look, period_s)
+
+
+WAITS: Final[Mapping[str, Callable[..., Awaitable[object]]]] = {"message": _message, "lag": _lag}
+
+
+class RocketMQTrigger(BaseTrigger):
+    """Waits by one of `WAITS`; its event has the result, or the reason why there cannot be one."""
+
+    def __init__(self, *, rocketmq_conn_id: str, wait: str, conditions: dict[str, Any]) -> None:
+        """`conditions` are arguments of the function that `WAITS` has by the name `wait`."""
         super().__init__()
-        self._arguments = {"rocketmq_conn_id": rocketmq_conn_id, "group": group, **others}
-        self._hook = RocketMQHook(rocketmq_conn_id)
-        self._group = group
+        self.rocketmq_conn_id, self.wait, self.conditions = rocketmq_conn_id, wait, conditions
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class, and the arguments that make the trigger again."""
-        return f"{__name__}.{type(self).__name__}", self._arguments
+        names = ("rocketmq_conn_id", "wait", "conditions")
+        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, and give one event."""
         try:
-            event = {"result": await self._wait(await self._hook.asettings())}
+            settings = await RocketMQHook(self.rocketmq_conn_id).asettings()
+            event = {"result": await WAITS[self.wait](settings, **self.conditions)}
         except RoquetError as error:
             event = {"error": f"{type(error).__name__}: {error}"}
         yield TriggerEvent(event)
-
-    async def _wait(self, settings: ClusterSettings) -> object:
-        raise NotImplementedError
-
-
-class RocketMQMessageTrigger(_Trigger):
-    """Waits for a message; `wanted` are the fields of a `WantedMessage`."""
-
-    def __init__(self, *, wanted: dict[str, Any], **others: Any) -> None:
-        super().__init__(wanted=wanted, **others)
-        self._wanted = WantedMessage(**wanted)
-
-    async def _wait(self, settings: ClusterSettings) -> object:
-        config = settings.config(ConsumerConfig)
-        async with PullConsumer(settings.namesrv, group=self._group, config=config) as consumer:
-            return message_fields(await first_message(consumer, self._wanted))
-
-
-class RocketMQLagTrigger(_Trigger):
-    """Waits until a group has no more than `lag_max` messages left, of one topic or of all."""
-
-    def __init__(self, *, topic: str | None, lag_max: int, period_s: float, **others: Any) -> None:
-        super().__init__(topic=topic, lag_max=lag_max, period_s=period_s, **others)
-        self._topic, self._lag_max, self._period_s = topic, lag_max, period_s
-
-    async def _wait(self, settings: ClusterSettings) -> object:
-        while True:
-            try:
-                lag = await lag_of(settings, self._group, self._topic)
-            except CallError as error:
-                self.log.warning("group %s: %s; trying again", self._group, error)
-            else:
-                if lag is not None and lag <= self._lag_max:
-                    return lag
-                self.log.info("group %s has %s messages left", self._group, lag)
-            await asyncio.sleep(self._period_s)

@@ -1,126 +1,84 @@
-"""Waiting: finds the first message of a topic that matches, and a group's lag.
+"""Waiting: looks for the first message of a topic that matches; needs no Airflow.
 
-A search begins at a time, in every queue: one that is made again with the same time finds what the
-first one would have found. Nothing is committed, so that the group of a search owns no progress.
+A search begins at a time, in every queue: one that is made again with the same time finds the same
+message. Nothing is committed, so that the group of a search owns no progress.
 """
 
 import asyncio
 import base64
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
 
-import msgspec
-
-from roquet.admin import groups
-from roquet.admin.client import AdminClient
-from roquet.client import CallError, CallRefused, MessageQueue, PullConsumer, StoredMessage
+from roquet.client import CallError, MessageQueue, PullConsumer, StoredMessage
 from roquet.log_records import logger
 from roquet.model.results import PullStatus
-from roquet.wire.codes import ResponseCode
+from roquet.rules.send_retry import STALE_ROUTE, TRANSIENT, is_transient
 
 log = logger(__name__)
 
-WAIT_MS: Final = 15_000
-"""Time that a broker holds a pull which finds nothing."""
-
-REFRESH_S: Final = 30.0
-"""Period between two looks for new queues."""
-
-PAUSE_S: Final = 1.0
-"""Pause after an error, and while nobody knows the topic."""
-
-IDLE_S: Final = 0.1
-"""Pause after a pull that found nothing: some brokers do not hold them."""
+T = TypeVar("T")
 
 BODY_SIZE_MAX: Final = 48 * 1024
 """Bytes of a body that an event carries: Airflow keeps events and XComs in its database."""
 
-REFUSED_FOR_GOOD: Final = frozenset(
-    {
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-    }
-)
-"""Refusals that come again however often a pull is repeated."""
 
+async def wait_for(look: Callable[[], Awaitable[T | None]], period_s: float) -> T:
+    """Look each `period_s` seconds until there is a result, through failures of brokers.
 
-class WantedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """Conditions on a message: all that are given have to hold."""
-
-    topic: str
-    since_ms: int
-    """The message was stored then or later, by the broker's clock."""
-    tags: str = "*"
-    """One tag, or several joined by `||`."""
-    sql: str | None = None
-    """A filter by properties instead of tags."""
-    key: str | None = None
-    """One of the message's keys."""
-
-    def is_met_by(self, message: StoredMessage) -> bool:
-        """Whether a message that passed the broker's filter meets the other conditions."""
-        has_key = self.key is None or self.key in message.keys
-        return has_key and message.stored_ms >= self.since_ms
-
-
-async def first_message(consumer: PullConsumer, wanted: WantedMessage) -> StoredMessage:
-    """Wait for a message that meets the conditions, through failures of brokers.
-
-    Raises CallRefused where a broker refuses access or the filter, and UsageError for a wrong one.
+    Raises CallRefused for a refusal that would come again, and other errors of `look`.
     """
-    scans: dict[MessageQueue, asyncio.Task[StoredMessage]] = {}
-    try:
-        while True:
-            for queue in await _queues(consumer, wanted.topic):
-                if queue not in scans:
-                    scans[queue] = asyncio.create_task(_scan(consumer, queue, wanted))
-            if not scans:
-                await asyncio.sleep(PAUSE_S)
-                continue
-            found, _ = await asyncio.wait(
-                scans.values(), timeout=REFRESH_S, return_when=asyncio.FIRST_COMPLETED
-            )
-            if found:
-                return min((scan.result() for scan in found), key=lambda found: found.stored_ms)
-    finally:
-        for scan in scans.values():
-            scan.cancel()
-        await asyncio.gather(*scans.values(), return_exceptions=True)
-
-
-async def _queues(consumer: PullConsumer, topic: str) -> list[MessageQueue]:
-    try:
-        return list(await consumer.queues(topic))
-    except CallError as error:
-        log.warning("topic %s: %s; trying again", topic, error)
-        await asyncio.sleep(PAUSE_S)
-        return []
-
-
-async def _scan(
-    consumer: PullConsumer, queue: MessageQueue, wanted: WantedMessage
-) -> StoredMessage:
-    offset: int | None = None
     while True:
         try:
-            if offset is None:
-                offset = await consumer.offset_by_time(queue, wanted.since_ms)
-            result = await consumer.pull(
-                queue, offset, tags=wanted.tags, sql=wanted.sql, wait_ms=WAIT_MS
-            )
+            if (found := await look()) is not None:
+                return found
         except CallError as error:
-            if isinstance(error, CallRefused):
-                if error.code in REFUSED_FOR_GOOD:
-                    raise
-                offset = None  # the topic may have been created again
-            log.warning("%s: %s; trying again", queue, error)
-            await asyncio.sleep(PAUSE_S)
-            continue
-        for message in filter(wanted.is_met_by, result.messages):
-            return message
-        offset = result.next_offset
-        if result.status is PullStatus.NO_NEW:
-            await asyncio.sleep(IDLE_S)
+            if not is_transient(error, TRANSIENT | STALE_ROUTE):
+                raise
+            log.warning("%s; trying again", error)
+        await asyncio.sleep(period_s)
+
+
+class MessageSearch:
+    """A search for the first message of a topic that meets all conditions."""
+
+    def __init__(
+        self, consumer: PullConsumer, *, topic: str, since_ms: int, key: str | None = None,
+        **filters: Any,
+    ) -> None:  # fmt: skip
+        """`since_ms`: stored then or later; `key`: one of its keys; `filters`: `tags` and `sql`."""
+        self._consumer, self._topic, self._since_ms = consumer, topic, since_ms
+        self._key, self._filters = key, filters
+        self._offsets: dict[MessageQueue, int] = {}
+
+    async def look(self) -> StoredMessage | None:
+        """The first match that is stored now; messages that were read before are not read again.
+
+        Raises CallError unless all queues could be read, UsageError for a wrong filter.
+        """
+        queues = await self._consumer.queues(self._topic)
+        try:
+            if not any(await asyncio.gather(*map(self._scan, queues))):
+                return None
+            found = await asyncio.gather(*map(self._scan, queues))  # an earlier one may have come
+        except CallError:
+            self._offsets.clear()  # the topic may have been created again
+            raise
+        matches = [message for message in found if message is not None]
+        return min(matches, key=lambda m: (m.stored_ms, m.broker_name, m.queue_id), default=None)
+
+    async def _scan(self, queue: MessageQueue) -> StoredMessage | None:
+        """The first match of a queue; None when its end comes first."""
+        if queue not in self._offsets:
+            self._offsets[queue] = await self._consumer.offset_by_time(queue, self._since_ms)
+        while True:
+            result = await self._consumer.pull(queue, self._offsets[queue], **self._filters)
+            for message in result.messages:
+                has_key = self._key is None or self._key in message.keys
+                if has_key and message.stored_ms >= self._since_ms:  # brokers answer about the time
+                    return message
+            self._offsets[queue] = result.next_offset
+            if result.status is PullStatus.NO_NEW:
+                return None
 
 
 def message_fields(message: StoredMessage) -> dict[str, object]:
@@ -149,15 +107,3 @@ def message_fields(message: StoredMessage) -> dict[str, object]:
         "body_base64": encoded,
         "body_size": len(message.body),
     }
-
-
-async def group_lag(admin: AdminClient, group: str, topic: str | None = None) -> int | None:
-    """Messages that a group has not handled, of all its topics or of one.
-
-    None where a broker does not tell. Raises NotFound for a group that no broker knows.
-    """
-    info = await groups.show(admin, group)
-    if topic is None:
-        return info.lag
-    lags = [queue.lag for queue in info.queues if queue.topic == topic]
-    return sum(lags) if lags and info.lag is not None else None

@@ -32,12 +32,12 @@ from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFailed, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.backoff import backoff_ms
+from roquet.rules.rate_limit import RateLimit
 from roquet.rules.send_retry import is_transient
 from roquet.spark.cluster.cluster_client import RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX, ClusterClient
 from roquet.spark.cluster.dispatch_wait import wait_for_dispatch
 from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.jobs.resend_rows import originals_in
-from roquet.spark.jobs.send_plan import RowRateLimit
 from roquet.spark.source.tasks import BrokerUnavailable
 from roquet.wire.calls.send import SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
@@ -103,7 +103,7 @@ class ExactlyOnceSender:
         cluster: ClusterClient,
         queue_map: Mapping[QueueKey, QueueKey],
         since: QueueOffsets,
-        rate_limit: RowRateLimit | None = None,
+        rate_limit: RateLimit | None = None,
     ) -> None:
         """Prepare to send.
 
@@ -115,7 +115,7 @@ class ExactlyOnceSender:
         """The offset up to which each destination queue was read."""
         self._read_at = dict[QueueKey, str | None]()
         """The address at which each destination queue was read last."""
-        self._rate_limit = rate_limit or RowRateLimit(None, cluster.pause)
+        self._rate_limit = rate_limit or RateLimit(None)
         self._already_sent = dict.fromkeys(queue_map, OffsetSet())
         """By source, the offsets that earlier attempts have sent."""
         self._last_sent = dict.fromkeys(queue_map, -1)
@@ -146,7 +146,9 @@ class ExactlyOnceSender:
         sizes = pc.binary_length(items).to_numpy().astype(np.int64) + RECORD_OVERHEAD_BYTES
         step = min(self._rate_limit.step or BATCH_COUNT_MAX, BATCH_COUNT_MAX)
         for first, end in split_evenly(sizes, BATCH_BYTES, step):
-            self._rate_limit.wait(end - first)
+            delay_ms = self._rate_limit.delay_ms(end - first, SYSTEM_CLOCK.monotonic_ms())
+            if delay_ms:
+                self._cluster.pause(delay_ms)
             batch = RowBatch(source, numbers[first:end], items.slice(first, end - first))
             self._deliver(batch, self._queue_map[source])
             self._last_sent[source] = batch.offsets.last

@@ -15,11 +15,11 @@ import pyarrow as pa
 from roquet.lake.intervals import OffsetArray, OffsetSet
 from roquet.lake.queue_offsets import QueueKey, QueueOffsets, to_json
 from roquet.lake.task_set import TaskResult
+from roquet.rules.rate_limit import RateLimit
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.exactly_once_sender import ExactlyOnceSender
 from roquet.spark.jobs.replay.archive_scan import QueueRows, RowFilter, read_rows, row_times
 from roquet.spark.jobs.resend_rows import resend_items
-from roquet.spark.jobs.send_plan import RowRateLimit
 from roquet.spark.options import SourceOptions
 from roquet.spark.sink.task import unique_key_maker
 
@@ -119,8 +119,7 @@ class ReplayTasks(msgspec.Struct, frozen=True, kw_only=True):
         cluster = ClusterClient(self.settings, leaders_only=True)
         sources = {queue_rows.source: queue_rows for queue_rows in plan.sources}
         queue_map = {source: self.queue_map[source] for source in sources}
-        rate_limit = RowRateLimit(plan.rate, cluster.pause)
-        sender = ExactlyOnceSender(cluster, queue_map, self.since, rate_limit)
+        sender = ExactlyOnceSender(cluster, queue_map, self.since, RateLimit(plan.rate))
         sender.begin()
         make_ids, rows = unique_key_maker(), Counter[QueueKey]()
         batches = {
