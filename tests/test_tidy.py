@@ -243,7 +243,6 @@ MAY_USE_PRIVATE_NAMES = {
     "src/roquet/model/config_check.py": {"_is_protocol"},
     "src/roquet/observe/stacks.py": {"_current_frames"},
     "src/roquet/integrations/faststream/broker.py": {"_serializer"},
-    "src/roquet/integrations/faststream/testing.py": {"_serializer"},
     "src/roquet/lake/columns/body_schemas.py": {"_read_py"},
     "src/roquet/lake/kinds/iceberg/catalog.py": {"_client", "_get_hive_table"},
     "src/roquet/lake/kinds/iceberg/commits.py": {"_clean_all_uncommitted", "_snapshot_producers"},

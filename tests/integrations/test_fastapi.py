@@ -105,6 +105,26 @@ async def test_running_handlers_end_before_the_producer_is_closed() -> None:
         assert len(ended) == 1
 
 
+async def test_a_handler_that_never_ends_holds_up_no_end_and_its_message_comes_again() -> None:
+    async with cluster() as running:
+        config = ConsumerConfig(consume_from=ConsumeFrom.FIRST, close_timeout_ms=1000)
+        mq, seen = RocketMQ(running.namesrv_addr), list[str]()
+
+        @mq.handler("orders", group="billing", config=config)
+        async def bill(message: ReceivedMessage) -> None:
+            seen.append(message.message_id)
+            if len(seen) == 1:
+                await asyncio.Event().wait()
+
+        async with asyncio.timeout(30):
+            async with serving(application(mq), mq) as client:
+                await client.post("/orders")
+                await until_seen(seen, 1)
+        async with serving(application(mq), mq):
+            await until_seen(seen, 2)
+        assert seen[0] == seen[1]
+
+
 async def ready(client: httpx.AsyncClient) -> tuple[int, bool, list[str]]:
     answer = await client.get("/readyz")
     return answer.status_code, *answer.json().values()

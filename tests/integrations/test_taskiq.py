@@ -4,6 +4,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -27,6 +28,7 @@ from roquet.admin import groups
 from roquet.admin.client import AdminClient
 from roquet.client import (
     Compression,
+    ConnectFailed,
     ConsumeFrom,
     ConsumerConfig,
     Producer,
@@ -165,6 +167,34 @@ async def test_a_result_waits_in_its_namespace() -> None:
         await backend.shutdown()
         async with AdminClient(running.namesrv_addr) as admin:
             assert "prod%answers" in await admin.topics()
+
+
+async def test_a_task_whose_result_cannot_be_stored_comes_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with cluster() as running:
+        broker, runs = broker_of(running), list[int]()
+        backend = broker.result_backend
+        assert isinstance(backend, RocketMQResultBackend)
+        send = Producer.send
+
+        async def fail_once(self: Producer, *message: Any, **fields: Any) -> Any:
+            if runs == [1] and message[0] == "taskiq-results":
+                raise ConnectFailed("no broker")
+            return await send(self, *message, **fields)
+
+        monkeypatch.setattr(Producer, "send", fail_once)
+
+        @broker.task
+        async def count() -> int:
+            runs.append(1)
+            return len(runs)
+
+        async with working(broker):
+            task = await count.kiq()
+            assert (await task.wait_result(timeout=60)).return_value == 2
+            await asyncio.sleep(60)
+        assert runs == [1, 1]
 
 
 async def test_a_task_tells_its_progress() -> None:
@@ -307,6 +337,32 @@ async def test_a_task_whose_middleware_failed_comes_again(caplog: pytest.LogCapt
             gc.collect()  # of the exception that names the task
             await until(lambda: failing.seen == 3, 60)
         assert ran == ["again"] * 3
+
+
+async def test_tasks_outlast_a_broker_that_goes_and_comes_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "roquet")
+    async with cluster(store=tmp_path) as running:
+        broker, ran = broker_of(running), list[int]()
+        go_on = asyncio.Event()
+
+        @broker.task
+        async def bill(number: int) -> None:
+            await go_on.wait()
+            ran.append(number)
+
+        async with working(broker, max_async_tasks=2):
+            for number in range(10):
+                await bill.kiq(number)
+            await asyncio.sleep(2)
+            await running.stop_broker(0)
+            with pytest.raises(SendTaskError):
+                await bill.kiq(10)
+            go_on.set()
+            await asyncio.sleep(20)
+            await running.start_broker(0)
+            await until(lambda: {*ran} == {*range(10)}, 600)
 
 
 async def test_an_unreadable_task_is_skipped_and_an_unknown_one_as_well(

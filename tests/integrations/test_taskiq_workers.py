@@ -23,6 +23,7 @@ KILLS = 6
 WORKER = dedent(
     """
     import asyncio, os, sys
+    from taskiq import TaskiqEvents
     from taskiq.cli.worker.args import WorkerArgs
     from taskiq.cli.worker.run import start_listen
     from roquet.client import ConsumeFrom, ConsumerConfig
@@ -31,6 +32,10 @@ WORKER = dedent(
     config = ConsumerConfig(consume_from=ConsumeFrom.FIRST, invisible_ms=3_000)
     broker = RocketMQBroker(consumer=config)
     done = os.open("done", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+
+    @broker.on_event(TaskiqEvents.WORKER_STARTUP)
+    async def note(_state: object) -> None:
+        open(f"worker-{os.getpid()}", "x").close()
 
     @broker.task("bill")
     async def bill(number: int) -> None:
@@ -89,6 +94,8 @@ def test_killed_workers_lose_no_task(tmp_path: Path) -> None:
                 time.sleep(0.2)
         finally:
             for worker in workers:
+                while not (tmp_path / f"worker-{worker.pid}").exists() and worker.poll() is None:
+                    time.sleep(0.05)  # before its start SIGTERM would kill it
                 worker.terminate()
             assert [worker.wait(30) for worker in workers] == [0, 0, 0]
     runs = done(tmp_path)

@@ -146,8 +146,8 @@ def _error(running: asyncio.Task[None]) -> BaseException | None:
 
 
 async def _end(consumer: Consumer[Any], running: asyncio.Task[None]) -> None:
-    """Hand out nothing more, and wait for running handlers."""
-    consumer.stop()
+    """Hand out nothing more, and give running handlers `close_timeout_ms` to end."""
+    await consumer.close()
     await asyncio.wait([running])
     if error := _error(running):
         log.error("the consumer of group %s had ended", consumer.group, exc_info=error)

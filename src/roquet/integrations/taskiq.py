@@ -15,6 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
+from contextvars import ContextVar
 from datetime import timedelta
 from math import isnan
 from typing import Any, Final, TypeVar
@@ -26,7 +27,7 @@ from taskiq.depends.progress_tracker import TaskProgress
 from roquet.admin import messages
 from roquet.admin.client import AdminClient
 from roquet.client import (
-    CodecMissing,
+    CallError,
     ConsumeFrom,
     ConsumerConfig,
     Message,
@@ -35,12 +36,11 @@ from roquet.client import (
     PoppedMessage,
     Producer,
     ProducerConfig,
-    RecordError,
     RoquetError,
     UsageError,
 )
 from roquet.client.connection.background import cancel_and_wait
-from roquet.client.reading.handler_result import fail_message
+from roquet.integrations.unreadable import readable_body
 from roquet.log_records import logger
 from roquet.model.namespaces import wrap
 from roquet.net.clock import clock_of_loop, every
@@ -59,6 +59,9 @@ BUFFERED_MAX: Final = 100_000
 
 RELEASE_MS: Final = 1
 """Pause after which a released task comes to another worker."""
+
+_is_result_lost: Final = ContextVar("is_result_lost", default=False)
+"""Whether no broker took the result of this task: then its acknowledgement would lose it."""
 
 _WORKER: Final = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
 """Tasks that were sent before a group's first worker started are not skipped."""
@@ -139,7 +142,7 @@ def message_of(task: BrokerMessage, topic: str) -> Message:
     labels = task.labels
     seconds, priority = _number(labels, "delay"), _number(labels, "priority")
     try:
-        delay = timedelta(seconds=seconds) if seconds is not None and seconds > 0 else None
+        delay = timedelta(seconds=max(seconds or 0, 0))
     except OverflowError:
         raise UsageError(f"label delay: {seconds} seconds are more than any broker takes") from None
     return Message(
@@ -147,19 +150,19 @@ def message_of(task: BrokerMessage, topic: str) -> Message:
         task.message,
         tag=task.task_name if is_single_tag(task.task_name) else None,
         keys=task.task_id,
-        delay=delay,
+        delay=delay or None,
         priority=None if delay or priority is None else int(min(max(priority, 0), PRIORITY_MAX)),
     )
 
 
 def _number(labels: Mapping[str, Any], name: str) -> float | None:
-    try:
-        number = None if (label := labels.get(name)) is None else float(label)
-    except (TypeError, ValueError):
-        raise UsageError(f"label {name}: a number, not {label!r:.80}") from None
-    if number is not None and isnan(number):
-        raise UsageError(f"label {name}: a number, not {number}")
-    return number
+    """The number of a label, None where there is no label."""
+    if (label := labels.get(name)) is None:
+        return None
+    with suppress(TypeError, ValueError, OverflowError):
+        if not isnan(number := float(label)):
+            return number
+    raise UsageError(f"label {name}: a number, not {label!r:.80}")
 
 
 class _HeldTask:
@@ -175,11 +178,14 @@ class _HeldTask:
         """An acknowledgement names the last renewal, so it waits for the one under way."""
 
     async def ack(self) -> None:
-        """Acknowledge the task."""
+        """Acknowledge the task, unless its result is lost: then it comes again."""
         async with self._lock:
             if not self.is_over:
                 self.is_over = True
-                await self._message.ack()
+                if _is_result_lost.get():
+                    log.warning("%r comes again: its result could not be stored", self._message)
+                else:
+                    await self._message.ack()
 
     async def renew(self, invisible_ms: int, due_ms: int) -> None:
         """Keep the task for a further invisible time."""
@@ -246,18 +252,8 @@ class _TaskReader:
         return None
 
     async def _hold(self, message: PoppedMessage, renew_ms: int) -> _HeldTask | None:
-        """Hold a message; None for one that cannot be read.
-
-        It becomes a dead letter, or waits for a package that is missing here.
-        """
-        try:
-            body = message.body
-        except CodecMissing as error:
-            fail_message(message, error)
-            return None
-        except RecordError as error:
-            log.warning("%r cannot be read and is given up: %s", message, error)
-            await message.dead_letter()
+        """Hold a message; None for one that cannot be read, which is settled."""
+        if (body := await readable_body(message)) is None:
             return None
         task = _HeldTask(message, body, self._clock.monotonic_ms() + renew_ms)
         self._held.add(task)
@@ -332,7 +328,11 @@ class RocketMQResultBackend(AsyncResultBackend[R]):
 
     async def set_result(self, task_id: str, result: TaskiqResult[R]) -> None:
         """Store the result of a task."""
-        await self._store(task_id, result.model_dump_json().encode())
+        try:
+            await self._store(task_id, result.model_dump_json().encode())
+        except CallError:
+            _is_result_lost.set(True)  # taskiq logs the error, and acknowledges the task
+            raise
 
     async def is_result_ready(self, task_id: str) -> bool:
         """Whether the task has a result."""

@@ -20,7 +20,8 @@ Message = Annotated[RocketMessage, Context("message")]
 
 
 def command(options: PublishOptions) -> RocketPublishCommand:
-    return RocketPublishCommand.of([b"x"], "orders", options, PublishType.PUBLISH)
+    kind = PublishType.PUBLISH
+    return RocketPublishCommand(b"x", destination="orders", _publish_type=kind, **options)
 
 
 def test_headers_become_properties_as_texts() -> None:

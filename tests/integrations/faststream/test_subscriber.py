@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from faststream import AckPolicy, Context
@@ -106,31 +106,6 @@ async def test_a_manual_handler_settles_later(make_broker: MakeBroker) -> None:
         await second.start()
         await until(lambda: again)
     assert again == ["b"]
-
-
-async def test_a_message_that_cannot_be_parsed_does_not_hold_back_its_queue(
-    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker = make_broker()
-    subscriber = broker.subscriber("Unreadable", group="unreadable")
-    nacked = asyncio.Event()
-
-    @subscriber
-    async def handle(body: str) -> None: ...
-
-    async def nack(_message: Any) -> None:
-        nacked.set()
-
-    async def refuse(raw: Any) -> None:
-        monkeypatch.setattr(type(raw), "nack", nack)
-        raise ValueError("unreadable")
-
-    monkeypatch.setattr(subscriber, "process_message", refuse)
-    async with broker:
-        await broker.start()
-        await broker.publish("x", "Unreadable")
-        async with asyncio.timeout(20):
-            await nacked.wait()
 
 
 async def test_a_batch_is_handled_when_it_is_full_or_its_time_is_over(

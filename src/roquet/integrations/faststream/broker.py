@@ -3,14 +3,12 @@
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Any, Unpack, cast
 
 from fast_depends import Provider, dependency_provider
 from fast_depends.dependencies import Dependant
 from fast_depends.library.serializer import SerializerProto
 from faststream import AckPolicy, ContextRepo
-from faststream._internal import configs
 from faststream._internal.basic_types import LoggerProto
 from faststream._internal.broker import BrokerRouter, BrokerUsecase
 from faststream._internal.broker.registrator import Registrator
@@ -36,8 +34,12 @@ from roquet.integrations.faststream.messages import (
     RocketMessage,
     RocketPublishCommand,
 )
-from roquet.integrations.faststream.producer import RocketProducer
-from roquet.integrations.faststream.publisher import RocketPublisher, RocketPublisherSpecification
+from roquet.integrations.faststream.publisher import (
+    RocketProducer,
+    RocketPublisher,
+    RocketPublisherConfig,
+    RocketPublisherSpecification,
+)
 from roquet.integrations.faststream.subscriber import (
     RocketBrokerConfig,
     RocketSubscriber,
@@ -45,6 +47,7 @@ from roquet.integrations.faststream.subscriber import (
     RocketSubscriberSpecification,
     secured,
 )
+from roquet.log_records import escape_record
 from roquet.model.subscription import ALL
 
 
@@ -80,20 +83,14 @@ class RocketRegistrator(Registrator[Any, RocketBrokerConfig]):
         when it is full, or after `batch_wait_ms`. `config` replaces the broker's for consumers.
         """
         calls, outer = CallsCollection[Any](), cast("RocketBrokerConfig", self.config)
-        specification = RocketSubscriberSpecification(
-            outer,
-            configs.SubscriberSpecificationConfig(
-                title_=title, description_=description, include_in_schema=include_in_schema
-            ),
-            calls,
-        )
         settings = RocketSubscriberConfig(
             topics=topics, group=group, tags=tags, sql=sql, batch_wait_ms=batch_wait_ms,
             batch_size=check_number(batch_size, "batch_size", 1) if batch else None,
             workers=check_number(max_workers, "max_workers", 1), is_pop=pop,
-            consumer=config, no_reply=no_reply, _ack_policy=ack_policy,
-            _outer_config=outer,
+            consumer=config, no_reply=no_reply, _ack_policy=ack_policy, _outer_config=outer,
+            title_=title, description_=description, include_in_schema=include_in_schema,
         )  # fmt: skip
+        specification = RocketSubscriberSpecification(outer, settings, calls)
         subscriber = RocketSubscriber(settings, specification, calls)
         super().subscriber(subscriber, persistent=persistent)
         return subscriber.add_call(
@@ -117,16 +114,12 @@ class RocketRegistrator(Registrator[Any, RocketBrokerConfig]):
     ) -> RocketPublisher:
         """Declare a publisher of a topic; `options` are those of each of its messages."""
         outer = cast("RocketBrokerConfig", self.config)
-        specification = RocketPublisherSpecification(
-            outer,
-            configs.PublisherSpecificationConfig(
-                title_=title, description_=description, include_in_schema=include_in_schema,
-                schema_=schema,
-            ),
+        settings = RocketPublisherConfig(
+            topic=topic, options=options, is_batch=batch, _outer_config=outer,
+            title_=title, description_=description, include_in_schema=include_in_schema,
+            schema_=schema,
         )  # fmt: skip
-        specification.topic = topic
-        settings = configs.PublisherUsecaseConfig(_outer_config=outer)
-        publisher = RocketPublisher(settings, specification, options, is_batch=batch)
+        publisher = RocketPublisher(settings, RocketPublisherSpecification(outer, settings))
         super().publisher(publisher, persistent=persistent)
         return publisher
 
@@ -234,11 +227,15 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Producer, RocketBrokerC
         )
         super().__init__(config=config, specification=specification, routers=routers)
 
+    async def connect(self) -> Producer:
+        """Open the producer, which sends what FastStream's methods cannot say."""
+        self.config.broker_config.producer.serializer = self.config.fd_config._serializer
+        return await super().connect()
+
     async def _connect(self) -> Producer:
-        config = self.config.broker_config
-        client = Producer(config.namesrv, config=self._client_config)
+        client = Producer(self.config.broker_config.namesrv, config=self._client_config)
         await client.start()
-        config.producer.serializer, config.producer.client = config.fd_config._serializer, client
+        self.config.broker_config.producer.client = client
         return client
 
     @property
@@ -259,15 +256,10 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Producer, RocketBrokerC
         await self.connect()
         await super().start()
 
-    async def stop(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_val: BaseException | None = None,
-        exc_tb: TracebackType | None = None,
-    ) -> None:
+    async def stop(self, *error: Any, **named: Any) -> None:
         """Let handlers end, leave the groups, and close the producer after its last send."""
         try:
-            await super().stop(exc_type, exc_val, exc_tb)
+            await super().stop(*error, **named)
         finally:
             if (client := self._connection) is not None:
                 self._connection = self.config.broker_config.producer.client = None
@@ -282,33 +274,32 @@ class RocketBroker(RocketRegistrator, BrokerUsecase[Any, Producer, RocketBrokerC
         self, message: Any = None, topic: str = "", **options: Unpack[PublishOptions]
     ) -> SendReceipt:
         """Publish a message and return when the broker has stored it."""
-        command = self._command([message], topic, options, PublishType.PUBLISH)
-        receipt: SendReceipt = await self._basic_publish(command, producer=self.config.producer)
+        command = self._command(PublishType.PUBLISH, [message], topic, options)
+        receipt: SendReceipt = await self._basic_publish(command, producer=self._producer)
         return receipt
 
     async def publish_batch(  # type: ignore[override]
         self, *messages: Any, topic: str = "", **options: Unpack[PublishOptions]
     ) -> Sequence[SendReceipt]:
         """Publish messages in batches that form on the way."""
-        command = self._command(messages, topic, options, PublishType.PUBLISH)
-        receipts: Sequence[SendReceipt] = await self._basic_publish_batch(
-            command, producer=self.config.producer
-        )
-        return receipts
+        command = self._command(PublishType.PUBLISH, messages, topic, options)
+        sent: Sequence[SendReceipt]
+        sent = await self._basic_publish_batch(command, producer=self._producer)
+        return sent
 
     async def request(  # type: ignore[override]
         self, message: Any = None, topic: str = "", **options: Unpack[PublishOptions]
     ) -> RocketMessage:
         """Publish a message and return the reply of its handler. Raises TimeoutError."""
-        command = self._command([message], topic, options, PublishType.REQUEST)
-        reply: RocketMessage = await self._basic_request(command, producer=self.config.producer)
+        command = self._command(PublishType.REQUEST, [message], topic, options)
+        reply: RocketMessage = await self._basic_request(command, producer=self._producer)
         return reply
 
     def _command(
-        self, bodies: Sequence[Any], topic: str, options: PublishOptions, kind: PublishType
+        self, kind: PublishType, bodies: Sequence[Any], topic: str, options: PublishOptions
     ) -> RocketPublishCommand:
         options.setdefault("correlation_id", self.config.id_generator())
-        return RocketPublishCommand.of(bodies, topic, options, kind)
+        return RocketPublishCommand(*bodies, destination=topic, _publish_type=kind, **options)
 
 
 class MessageLogger(DefaultLoggerStorage):
@@ -327,5 +318,6 @@ class MessageLogger(DefaultLoggerStorage):
             context=context,
             log_level=self.logger_log_level,
         )
+        logger.addFilter(escape_record)
         self._logger_ref.add(logger)
         return logger

@@ -9,7 +9,7 @@ from typing import Any, Final, Unpack
 
 from faststream.message import StreamMessage, decode_message
 from faststream.response.publish_type import PublishType
-from faststream.response.response import BatchPublishCommand, PublishCommand, Response
+from faststream.response.response import BatchPublishCommand, PublishCommand
 
 from roquet.client import Message, MessageFields, ReceivedMessage, ReplyMessage
 from roquet.client.sending.prepare import build_message
@@ -57,7 +57,7 @@ async def parse_message(raw: ReceivedMessage | ReplyMessage) -> RocketMessage:
         raw,
         b"" if EMPTY_BODY in properties else raw.body,
         headers={k: v for k, v in properties.items() if k not in RESERVED and k != EMPTY_BODY},
-        reply_to=properties.get("reply_to") or (NATIVE_REPLY if is_request else ""),
+        reply_to=NATIVE_REPLY if is_request else properties.get("reply_to", ""),
         content_type=properties.get("content-type"),
         correlation_id=properties.get("correlation_id"),
         message_id=raw.message_id,
@@ -77,31 +77,9 @@ async def parse_batch(batch: Sequence[ReceivedMessage]) -> RocketMessage:
     )
 
 
-async def decode_single(message: StreamMessage[Any]) -> Any:
-    """Decode a body by its content type."""
-    return decode_message(message)
-
-
 async def decode_batch(message: StreamMessage[Any]) -> list[Any]:
     """Decode each body of a batch by its own content type. FastStream knows this one by name."""
     return [decode_message(await parse_message(raw)) for raw in message.raw_message]
-
-
-class RocketResponse(Response):
-    """A handler's result with headers and fields of the message: tag, keys, order_key, delay."""
-
-    def __init__(
-        self, body: Any, *, headers: dict[str, Any] | None = None,
-        correlation_id: str | None = None, **fields: Unpack[MessageFields],
-    ) -> None:  # fmt: skip
-        super().__init__(body, headers=headers, correlation_id=correlation_id)
-        self.fields = fields
-
-    def as_publish_command(self) -> "RocketPublishCommand":
-        """The command that publishes this result."""
-        command = RocketPublishCommand.from_cmd(super().as_publish_command())
-        command.fields = self.fields
-        return command
 
 
 class PublishOptions(MessageFields, total=False):
@@ -119,40 +97,40 @@ class PublishOptions(MessageFields, total=False):
 class RocketPublishCommand(BatchPublishCommand):
     """One message or several to publish to a topic, with the fields that they share."""
 
-    fields = MessageFields()
-    timeout_s = 30.0
     request: ReceivedMessage | None = None
     """The request that this replies to, instead of going to a topic."""
 
-    @classmethod
-    def of(
-        cls, bodies: Sequence[Any], topic: str, options: PublishOptions, kind: PublishType
-    ) -> "RocketPublishCommand":
-        """Make a command of a method's arguments; no bodies at all are an empty batch."""
-        fields: Any = {**options}
-        timeout_s = fields.pop("timeout", cls.timeout_s)
-        command = cls(
-            *(bodies or [None]),
-            destination=topic,
-            headers=dict(fields.pop("headers", None) or {}),
-            correlation_id=fields.pop("correlation_id", None),
-            reply_to=fields.pop("reply_to", ""),
-            _publish_type=kind,
+    def __init__(
+        self,
+        *bodies: Any,
+        _publish_type: PublishType,
+        destination: str = "",
+        headers: Mapping[str, Any] | None = None,
+        correlation_id: str | None = None,
+        reply_to: str = "",
+        timeout: float = 30.0,
+        **fields: Unpack[MessageFields],
+    ) -> None:
+        super().__init__(
+            *(bodies or [None]),  # no body at all is an empty batch
+            destination=destination,
+            headers={**(headers or {})},
+            correlation_id=correlation_id,
+            reply_to=reply_to,
+            _publish_type=_publish_type,
         )
-        command.fields, command.timeout_s = fields, timeout_s
-        return command
+        self.fields = fields
+        self.timeout = timeout
 
     @classmethod
     def from_cmd(cls, cmd: PublishCommand, *, batch: bool = False) -> "RocketPublishCommand":
         """Make a command of a handler's result, which is a sequence of bodies for a batch."""
         body, bodies = cls._parse_bodies(cmd.body, batch=batch)
-        command = cls(
+        return RocketPublishCommand(
             body, *bodies,
-            headers=cmd.headers, correlation_id=cmd.correlation_id, reply_to=cmd.reply_to,
-            destination=cmd.destination, _publish_type=cmd.publish_type,
+            destination=cmd.destination, headers=cmd.headers, correlation_id=cmd.correlation_id,
+            reply_to=cmd.reply_to, _publish_type=cmd.publish_type, **getattr(cmd, "fields", {}),
         )  # fmt: skip
-        command.fields = getattr(cmd, "fields", MessageFields())
-        return command
 
     def message(self, body: bytes, content_type: str | None) -> Message:
         """Make one of the messages from its encoded body."""
@@ -167,3 +145,14 @@ class RocketPublishCommand(BatchPublishCommand):
         properties |= {name: value for name, value in own.items() if value}
         fields = MessageFields(**{**self.fields, "properties": properties})
         return build_message(self.destination, body or b"\0", fields)
+
+
+class RocketResponse(RocketPublishCommand):
+    """A handler's result with headers and fields of the message: tag, keys, order_key, delay."""
+
+    def __init__(self, body: Any, **options: Unpack[PublishOptions]) -> None:
+        super().__init__(body, _publish_type=PublishType.PUBLISH, **options)
+
+    def as_publish_command(self) -> RocketPublishCommand:
+        """Make a command that publishes this result; each publisher gets one of its own."""
+        return self.from_cmd(self)

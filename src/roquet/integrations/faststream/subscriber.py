@@ -11,9 +11,10 @@ from faststream import AckPolicy
 from faststream._internal import configs
 from faststream._internal.constants import EMPTY
 from faststream._internal.endpoint.publisher.proto import PublisherProto
-from faststream._internal.endpoint.subscriber import SubscriberSpecification, SubscriberUsecase
-from faststream._internal.endpoint.subscriber.call_item import CallsCollection
+from faststream._internal.endpoint.subscriber import SubscriberSpecification
+from faststream._internal.endpoint.subscriber.mixins import TasksMixin
 from faststream._internal.endpoint.utils import process_msg
+from faststream._internal.parser import DefaultCodec
 from faststream.exceptions import SetupError
 from faststream.message import StreamMessage
 from faststream.security import BaseSecurity, SASLPlaintext
@@ -25,13 +26,12 @@ from roquet.integrations.faststream.messages import (
     NATIVE_REPLY,
     RocketMessage,
     decode_batch,
-    decode_single,
     parse_batch,
     parse_message,
 )
-from roquet.integrations.faststream.producer import ReplyPublisher, RocketProducer
-from roquet.rules import sql92
-from roquet.rules.tag_filter import parse_tags
+from roquet.integrations.faststream.publisher import ReplyPublisher, RocketProducer
+from roquet.integrations.unreadable import readable_body
+from roquet.model.printable_text import printable
 
 AnyConsumer: TypeAlias = PushConsumer | PopConsumer
 C = TypeVar("C", bound=ClientConfig)
@@ -46,11 +46,10 @@ def secured(config: C, security: BaseSecurity | None) -> C:
             "security is SASLPlaintext(access key, secret key) or BaseSecurity(use_ssl=True);"
             " files of certificates go into ProducerConfig(tls=…) and ConsumerConfig(tls=…)"
         )
-    tls = config.tls or security.use_ssl or None
-    if not isinstance(security, SASLPlaintext):
-        return msgspec.structs.replace(config, tls=tls)
-    keys = {"access_key": security.username, "secret_key": security.password}
-    return msgspec.structs.replace(config, tls=tls, **keys)
+    fields: dict[str, Any] = {"tls": config.tls or security.use_ssl or None}
+    if isinstance(security, SASLPlaintext):
+        fields |= {"access_key": security.username, "secret_key": security.password}
+    return msgspec.structs.replace(config, **fields)
 
 
 @dataclass(kw_only=True)
@@ -66,7 +65,9 @@ class RocketBrokerConfig(configs.BrokerConfig):
 
 
 @dataclass(kw_only=True)
-class RocketSubscriberConfig(configs.SubscriberUsecaseConfig):
+class RocketSubscriberConfig(
+    configs.SubscriberUsecaseConfig, configs.SubscriberSpecificationConfig
+):
     """Messages that a subscriber takes, and how."""
 
     topics: Sequence[str]
@@ -81,6 +82,15 @@ class RocketSubscriberConfig(configs.SubscriberUsecaseConfig):
     consumer: ConsumerConfig | None
     """None takes the broker's."""
 
+    def __post_init__(self) -> None:
+        self.parser = parse_batch if self.is_batch else parse_message
+        self.decoder = decode_batch if self.is_batch else DefaultCodec().decode
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether the handlers get lists."""
+        return self.batch_size is not None
+
     @property
     def ack_policy(self) -> AckPolicy:
         """The subscriber's policy, else the broker's, else to retry failed messages."""
@@ -92,12 +102,6 @@ class RocketSubscriberConfig(configs.SubscriberUsecaseConfig):
         """The topics with the prefixes of routers."""
         return [f"{self._outer_config.prefix}{topic}" for topic in self.topics]
 
-    def takes(self, message: ReceivedMessage) -> bool:
-        """Whether the filter takes a message of one of the topics."""
-        if self.sql is None:
-            return (tags := parse_tags(self.tags)) is None or message.tag in tags
-        return sql92.matcher(sql92.parse(self.sql), sql92.of_mapping)(message.properties)
-
     @property
     def summary(self) -> str:
         """The group and the filter, for people."""
@@ -108,46 +112,38 @@ class RocketSubscriberConfig(configs.SubscriberUsecaseConfig):
 class RocketSubscriberSpecification(SubscriberSpecification[Any, Any]):
     """A subscriber's part of the AsyncAPI page: a channel for each topic."""
 
-    subscriber: RocketSubscriberConfig
+    config: RocketSubscriberConfig
 
     @property
     def channel_labels(self) -> list[str]:
         """The topics."""
-        return self.subscriber.full_topics
+        return self.config.full_topics
 
     def get_schema(self) -> dict[str, schema.SubscriberSpec]:
         """The channels; FastStream knows bindings of its own brokers alone."""
-        topics, payload = self.channel_labels, resolve_payloads(self.get_payloads())
-        keys = [self._channel_key(topic, split=len(topics) > 1) for topic in topics]
-        summary = self.subscriber.summary if self.subscriber.group else None
+        payload = resolve_payloads(self.get_payloads())
+        summary = self.config.summary if self.config.group else None
         about = "\n\n".join(filter(None, [self.description, summary])) or None
-        messages = [schema.Message(payload, f"{key}:Message") for key in keys]
-        operations = [schema.Operation(message, None) for message in messages]
-        return {
-            key: schema.SubscriberSpec(about, operation, None, topic)
-            for key, operation, topic in zip(keys, operations, topics, strict=True)
-        }
+        channels = {}
+        for topic in self.channel_labels:
+            key = self._channel_key(topic, split=len(self.channel_labels) > 1)
+            operation = schema.Operation(schema.Message(payload, f"{key}:Message"), None)
+            channels[key] = schema.SubscriberSpec(about, operation, None, topic)
+        return channels
 
 
-class RocketSubscriber(SubscriberUsecase[Any]):
+class RocketSubscriber(TasksMixin):
     """Handles the messages of a group, each acknowledged when its handler has ended."""
 
     _outer_config: RocketBrokerConfig
+    specification: RocketSubscriberSpecification
     consumer: AnyConsumer | None = None
     """Open from the start to the stop."""
 
-    def __init__(
-        self,
-        config: RocketSubscriberConfig,
-        specification: RocketSubscriberSpecification,
-        calls: CallsCollection[Any],
-    ) -> None:
-        self.settings = specification.subscriber = config
-        self.is_batch = config.batch_size is not None
-        config.parser = parse_batch if self.is_batch else parse_message
-        config.decoder = decode_batch if self.is_batch else decode_single
-        super().__init__(config, specification, calls)
-        self._workers: set[asyncio.Task[None]] = set()
+    @property
+    def settings(self) -> RocketSubscriberConfig:
+        """The messages that the subscriber takes, and how."""
+        return self.specification.config
 
     def _create_consumer(self) -> AnyConsumer:
         settings, outer = self.settings, self._outer_config
@@ -172,9 +168,8 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             consumer = self._create_consumer()
             await consumer.start()
             self.consumer = consumer
-            for number in range(self.settings.workers if self.calls else 0):
-                name = f"handler {number} of {self.settings.group}"
-                self._workers.add(asyncio.create_task(self._work(consumer), name=name))
+            for _ in range(self.settings.workers if self.calls else 0):
+                self.add_task(self._work, (consumer,), restart_on_failure=False)
         self._post_start()
 
     async def stop(self) -> None:
@@ -183,13 +178,14 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         Messages whose handlers have not ended come again, here or to another member.
         """
         consumer, self.consumer = self.consumer, None
+        # A handler may stop its own subscriber: its worker ends by itself.
+        workers = [each for each in self.tasks if each is not asyncio.current_task()]
+        self.tasks = [*workers]
+        if consumer is not None:
+            consumer.stop()
         await super().stop()
-        workers = self._workers - {asyncio.current_task()}  # a handler may stop its subscriber
-        self._workers.clear()
-        for worker in workers:
-            worker.cancel()
         if workers:
-            await asyncio.wait(workers, timeout=self._outer_config.graceful_timeout)
+            await asyncio.wait(workers, timeout=self._outer_config.graceful_timeout or 0)
         if consumer is not None:
             await consumer.close()
 
@@ -198,22 +194,27 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             async for raw in self._raw_messages(consumer):
                 await self.consume(raw)
                 if self.running and self.ack_policy is not AckPolicy.MANUAL:
-                    # Settled already, unless it could not be parsed: it would hold back its queue.
-                    for message in raw if self.is_batch else [raw]:
+                    # Settled already, unless that failed: it would hold back its queue.
+                    for message in raw if self.settings.is_batch else [raw]:
                         await message.nack()
                 await asyncio.sleep(0)  # handlers that never wait leave turns to others
         except Exception as error:
             self._log(logging.CRITICAL, f"the subscriber has ended: {error}", exc_info=error)
 
     async def _raw_messages(self, consumer: AnyConsumer) -> AsyncIterator[Any]:
-        if self.settings.batch_size is None:
-            async for message in consumer:
-                yield message
-            return
-        while self.running:
-            batch = await consumer.fetch(self.settings.batch_size, self.settings.batch_wait_ms)
-            if batch:
-                yield batch
+        """Messages that can be read, or batches of them, until the consumer stops.
+
+        One that has failed comes alone: a bad one is to take no other to the dead letters.
+        """
+        size, wait_ms = self.settings.batch_size, self.settings.batch_wait_ms
+        async for message in consumer:
+            more = [] if size is None else await consumer.fetch(size - 1, wait_ms)
+            batch = [each for each in (message, *more) if await readable_body(each) is not None]
+            alone = [each for each in batch if size is None or each.tries]
+            for each in alone:
+                yield each if size is None else [each]
+            if together := [each for each in batch if each not in alone]:
+                yield together
 
     async def get_one(self, *, timeout: float = 5.0) -> RocketMessage | None:  # noqa: ASYNC109
         """Wait for one message, which the caller settles."""
@@ -239,11 +240,12 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         return cast("RocketMessage", message)
 
     def get_log_context(self, message: StreamMessage[Any] | None) -> dict[str, str]:
-        """The topics, and the message's id."""
-        topics = {"topic": ",".join(self.settings.full_topics)}
-        return topics | super().get_log_context(message)
+        """The topics, and the message's id, which its sender has chosen."""
+        message_id = super().get_log_context(message)["message_id"]
+        topics = ",".join(self.settings.full_topics)
+        return {"topic": topics, "message_id": printable(message_id)}
 
     def _make_response_publisher(self, message: StreamMessage[Any]) -> Sequence[PublisherProto]:
-        is_native = message.reply_to == NATIVE_REPLY
-        request = message.raw_message if is_native else None
+        raw = message.raw_message
+        request = raw if message.reply_to == NATIVE_REPLY and raw.wants_reply else None
         return [ReplyPublisher(self._outer_config.producer, message.reply_to, request)]

@@ -1,15 +1,17 @@
 """TestRocketBroker: delivers messages to a broker's subscribers in memory, for tests."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Any
+from typing import Any, cast
+from unittest import mock
 
-from faststream._internal.testing.broker import TestBroker, change_producer
+from faststream._internal.testing.broker import TestBroker
 from faststream.exceptions import SubscriberNotFound
 
 from roquet.client import (
+    CallTimeout,
     Message,
     MessageQueue,
     ProducerConfig,
@@ -19,15 +21,17 @@ from roquet.client import (
     SendStatus,
 )
 from roquet.client.connection.identity import MessageIdGenerator
-from roquet.client.reading.message import InboundMessage
+from roquet.client.operator.broker_requests import ResultRecorder
+from roquet.client.reading.request_reply import ReplySender, with_system_properties
 from roquet.client.sending.prepare import MessagePreparer
 from roquet.integrations.faststream.broker import RocketBroker
-from roquet.integrations.faststream.messages import RocketPublishCommand
-from roquet.integrations.faststream.producer import RocketProducer
 from roquet.integrations.faststream.publisher import RocketPublisher
-from roquet.integrations.faststream.subscriber import RocketSubscriber
+from roquet.integrations.faststream.subscriber import RocketSubscriber, RocketSubscriberConfig
+from roquet.model.properties import REPLY_TO_CLIENT
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.wire.records.record import Record
+from roquet.rules import sql92
+from roquet.rules.tag_filter import parse_tags
+from roquet.wire.records import record
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0, 0])
 
@@ -41,125 +45,112 @@ class TestRocketBroker(TestBroker[RocketBroker, RocketBroker], broker=RocketBrok
 
     @contextmanager
     def _patch_producer(self, broker: RocketBroker) -> Iterator[None]:
-        config = broker.config.broker_config
-        config.is_in_memory = True
-        try:
-            with change_producer(config, MemoryProducer(broker, self.brokers)):
-                yield
-        finally:
-            config.is_in_memory = False
+        config, client = broker.config.broker_config, MemoryClient(self.brokers)
+        with (
+            mock.patch.object(config, "is_in_memory", new=True),
+            mock.patch.object(config.producer, "client", new=client),
+        ):
+            yield
 
     async def _fake_connect(self, broker: RocketBroker, *_: Any, **__: Any) -> Any:
-        return broker.config.producer
+        return broker.config.broker_config.producer.client
 
     def create_publisher_fake_subscriber(
         self, broker: RocketBroker, publisher: RocketPublisher
     ) -> tuple[RocketSubscriber, bool]:
         """The subscriber of a publisher's topic, and whether it is one of the application's."""
+        topic = publisher.specification.topic
         for each in (each for known in self.brokers for each in known.rocket_subscribers):
-            if publisher.topic in each.settings.full_topics:
+            if topic in each.settings.full_topics:
                 return each, True
-        group = f"test-of-{publisher.topic}"
-        return broker.subscriber(publisher.topic, group=group, persistent=False), False
+        return broker.subscriber(topic, group=f"test-of-{topic}", persistent=False), False
 
 
-class MemoryProducer(RocketProducer):
-    """Hands messages to the subscribers of some brokers, as their filters choose."""
+class MemoryClient:
+    """Hands messages to the subscribers of some brokers, as their filters choose.
 
-    def __init__(self, broker: RocketBroker, brokers: Sequence[RocketBroker]) -> None:
-        config = broker.config
-        super().__init__(config.broker_parser, config.broker_decoder, config.broker_codec)
-        self.serializer = config.fd_config._serializer
+    It has those methods of the client's producer that brokers use.
+    """
+
+    def __init__(self, brokers: Sequence[RocketBroker]) -> None:
         self._brokers = brokers
         self._offsets = count()
         ids = MessageIdGenerator("127.0.0.1", 1, 1)
         self._preparer = MessagePreparer(ids, ProducerConfig())
-        self._clock = SYSTEM_CLOCK
 
-    async def publish(self, cmd: RocketPublishCommand) -> SendReceipt | bool:
+    async def send(self, message: Message) -> SendReceipt:
         """Let the handlers of a message end."""
-        message = await self.encode(cmd)
-        if cmd.request is not None:
-            return True  # `request` returns the handler's result itself
-        return (await self._deliver([message]))[0]
+        return (await self.send_many([message]))[0]
 
-    async def publish_batch(self, cmd: RocketPublishCommand) -> Sequence[SendReceipt]:
+    async def send_many(self, messages: Sequence[Message]) -> Sequence[SendReceipt]:
         """Let the handlers of messages end; a batch subscriber gets them as one batch."""
-        return await self._deliver(await self.encode_batch(cmd))
+        batch = [self._receive(message, FirstReply()) for message in messages]
+        await self._deliver(batch)
+        return [
+            SendReceipt(
+                status=SendStatus.SEND_OK,
+                message_id=raw.message_id,
+                offset_message_id=raw.offset_message_id,
+                queue=raw.queue,
+                queue_offset=raw.queue_offset,
+            )
+            for raw in batch
+        ]
 
-    async def request(self, cmd: RocketPublishCommand) -> ReplyMessage:
-        """Return the result of the first subscriber of the topic."""
-        [raw] = self._received([await self.encode(cmd)])
-        for each in self._takers(raw):
-            async with asyncio.timeout(cmd.timeout_s):
-                result = await each.process_message([raw] if each.is_batch else raw)
-            command = RocketPublishCommand.from_cmd(result.as_publish_command())
-            command.destination = cmd.destination
-            reply = await self.encode(command)
-            return ReplyMessage(body=reply.body, properties=reply.properties)
-        raise SubscriberNotFound(f"no subscriber takes requests to {cmd.destination}")
+    async def request(self, message: Message, *, timeout_ms: int) -> ReplyMessage:
+        """Let the handlers of a message end, and return the first reply."""
+        replies = FirstReply()
+        raw = self._receive(message, replies, {REPLY_TO_CLIENT: "memory"})
+        async with asyncio.timeout(timeout_ms / 1000):
+            if not await self._deliver([raw]):
+                raise SubscriberNotFound(f"no subscriber takes requests to {message.topic}")
+        if replies.message is None:
+            raise CallTimeout(f"no handler has replied to the request to {message.topic}")
+        return replies.message
 
-    async def _deliver(self, messages: Sequence[Message]) -> Sequence[SendReceipt]:
-        batch = self._received(messages)
-        for each in self._takers(batch[0]) if batch else []:
-            taken = [raw for raw in batch if each.settings.takes(raw)]
-            for raw in [taken] if each.is_batch else taken:
-                await each.process_message(raw)
-        return [_receipt(raw) for raw in batch]
-
-    def _takers(self, raw: ReceivedMessage) -> Iterator[RocketSubscriber]:
-        """One subscriber of each group that has the topic."""
-        groups = set()
+    async def _deliver(self, batch: Sequence[ReceivedMessage]) -> bool:
+        """Let the handlers of one subscriber of each group end; whether there were any."""
+        groups, are_taken = set[str | None](), False
         for each in (each for known in self._brokers for each in known.rocket_subscribers):
-            group = each.settings.group
-            if raw.topic in each.settings.full_topics and group not in groups:
-                groups |= {group} - {None}
-                yield each
+            if each.settings.group in groups:
+                continue
+            taken = [raw for raw in batch if takes(each.settings, raw)]
+            for raw in [taken] if taken and each.settings.is_batch else taken:
+                are_taken = True
+                groups |= {each.settings.group} - {None}
+                await each.process_message(raw)
+        return are_taken
 
-    def _received(self, messages: Sequence[Message]) -> list[ReceivedMessage]:
-        """The messages as a consumer would get them, with the checks of a producer."""
-        return [self._receive(message, next(self._offsets)) for message in messages]
-
-    def _receive(self, message: Message, offset: int) -> ReceivedMessage:
-        sent = self._preparer.prepare(message, self._clock.now_ms())
-        record = Record(
-            topic=sent.topic,
-            queue_id=0,
-            queue_offset=offset,
-            position=0,
-            size=sent.batch_size,
-            body=sent.body,
-            properties=sent.properties.encode("utf-8", "surrogatepass"),
-            flag=sent.flag,
-            sys_flag=0,
-            born_ms=sent.born_ms,
-            born_host=HOST,
-            stored_ms=sent.born_ms,
-            store_host=HOST,
-            reconsume_times=0,
-            prepared_position=0,
-            crc=0,
-        )
-        return ReceivedMessage(MessageQueue(sent.topic, "memory", 0), record, MemoryQueue())
+    def _receive(
+        self, message: Message, replies: "FirstReply", system: Mapping[str, str] | None = None
+    ) -> ReceivedMessage:
+        """The message as a consumer would get it, with the checks of a producer."""
+        sent = self._preparer.prepare(message, SYSTEM_CLOCK.now_ms())
+        sent = with_system_properties(sent, system or {})
+        properties = sent.properties.encode("utf-8", "surrogatepass")
+        stored = record.pack(
+            0, sent.flag, next(self._offsets), 0, 0, sent.born_ms, HOST, sent.born_ms, HOST, 0, 0,
+            sent.body, sent.topic.encode(), properties,
+        )  # fmt: skip
+        owner = ResultRecorder(cast("ReplySender", replies), None, None)
+        return ReceivedMessage(MessageQueue(sent.topic, "memory", 0), record.decode(stored), owner)
 
 
-class MemoryQueue:
-    """Owner of messages in memory, where nothing follows from how they are settled."""
+class FirstReply:
+    """Keeps the first reply to a request."""
 
-    is_held = True
+    message: ReplyMessage | None = None
 
-    def finish(self, message: InboundMessage) -> None:
-        """Do nothing."""
+    async def reply(self, _request: object, body: bytes, properties: Mapping[str, str]) -> bool:
+        """Keep a reply, unless there is one."""
+        self.message = self.message or ReplyMessage(body=body, properties=properties)
+        return True
 
-    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
-        """Do nothing."""
 
-
-def _receipt(raw: ReceivedMessage) -> SendReceipt:
-    return SendReceipt(
-        status=SendStatus.SEND_OK,
-        message_id=raw.message_id,
-        offset_message_id=raw.offset_message_id,
-        queue=raw.queue,
-        queue_offset=raw.queue_offset,
-    )
+def takes(settings: RocketSubscriberConfig, message: ReceivedMessage) -> bool:
+    """Whether a subscriber's topics and filter take a message."""
+    if message.topic not in settings.full_topics:
+        return False
+    if settings.sql is None:
+        return (tags := parse_tags(settings.tags)) is None or message.tag in tags
+    return sql92.matcher(sql92.parse(settings.sql), sql92.of_mapping)(message.properties)
