@@ -11,7 +11,7 @@ from roquet.client.connection.threads import run_in_thread
 from roquet.client.operator.running_info import ConsumerStatus
 from roquet.client.popping.pop_batch import PoppedMessage
 from roquet.client.reading.handler_pool import MessageHandler, is_coroutine_function
-from roquet.client.reading.handler_result import HandlerResults
+from roquet.client.reading.handler_result import ALREADY_SETTLED, HandlerResults
 from roquet.client.reading.message import (
     DEAD_LETTER,
     InboundMessage,
@@ -157,7 +157,7 @@ class DirectConsumer:
             recorder.verdict = ConsumeResult.CR_THROW_EXCEPTION
             recorder.remark = f"{type(error).__name__}: {error}"
         else:
-            if result is None:
+            if result is None or result is ALREADY_SETTLED:
                 settle(message)
             else:
                 HandlerResults().settle(message, result)

@@ -19,9 +19,9 @@ from roquet.client.popping.pop_batch import PopBatch, PoppedMessage
 from roquet.client.reading.message import (
     DEAD_LETTER,
     UNREADABLE,
+    UNREADABLE_PAUSE_MS,
     InboundMessage,
     Replies,
-    unreadable_pause_ms,
 )
 from roquet.client.reading.request_reply import ReplySender
 from roquet.client.reading.retry import RetrySender, note_dead_letter
@@ -178,7 +178,7 @@ class PopAcks:
             metrics.add(HANDLED, 1, batch.target.topic, self._group, "failed")
         try:
             if delay_ms == UNREADABLE:
-                await self._change(batch, message, unreadable_pause_ms(message), suspend=True)
+                await self._change(batch, message, UNREADABLE_PAUSE_MS, suspend=True)
                 return
             group = await self._settings(broker)
             if delay_ms == DEAD_LETTER or times >= self._limit(group):

@@ -334,11 +334,12 @@ class ThreadPool(Generic[M]):
             if outcome is None:
                 settle(message)
             elif isinstance(outcome, HandlerError):
-                fail_message(message, outcome.error)
+                # What the handler has settled itself is on the way to the loop, and goes first.
+                self._loop.call_soon(fail_message, message, outcome.error)
+            elif outcome is ALREADY_SETTLED:
+                self._loop.call_soon(settle, message)  # for the same reason
             elif outcome is SKIPPED:
                 retry_later(message)  # of a lost queue: this only ends the try
-            elif outcome is ALREADY_SETTLED:
-                pass  # its settlement is on the way to the loop
             else:
                 self._results.settle(message, outcome)
         self._back.set()

@@ -1,6 +1,6 @@
 """ReceivedMessage: a message of a consumer, with its methods to settle it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
@@ -38,13 +38,6 @@ again after a pause, and the try does not count."""
 UNREADABLE_PAUSE_MS: Final = 30_000
 """Pause before a message comes again whose body cannot be read here."""
 
-COMPANION: Final = "it was handled together with a message that cannot be read here"
-"""Instead of the reason why a message is unreadable: it comes again after COMPANION_PAUSE_MS, while
-the other one still waits."""
-
-COMPANION_PAUSE_MS: Final = 1_000
-"""Pause before such a message comes again."""
-
 DamagedRecordListener = Callable[[int, RecordError], object]
 """Called with the queue offset of an unreadable record, and the error."""
 
@@ -63,7 +56,7 @@ class MessageOwner(Protocol):
         """Let the message come again after a delay; None leaves the delay to the owner.
 
         DEAD_LETTER instead of a delay: it never comes again, but goes to the dead letters.
-        UNREADABLE: it comes again after `unreadable_pause_ms`, and its tries do not count.
+        UNREADABLE: it comes again after UNREADABLE_PAUSE_MS, and its tries do not count.
         """
 
 
@@ -86,8 +79,9 @@ class ValueDecoder(Protocol):
 class InboundMessage(Generic[V_co]):
     """A message as its broker stored it, and its settlement."""
 
-    has_failed = False
-    """Whether this try was reported as failed."""
+    has_failed: bool | None = None
+    """Whether this try is reported as failed, which a thread may know before it is settled; None
+    while it is not known, and for a settled try that has not failed."""
     unreadable = ""
     """Why the body, which was asked for, cannot be read before a package is installed."""
     undecodable: str | None = None
@@ -279,6 +273,17 @@ class InboundMessage(Generic[V_co]):
         """Whether this try was settled."""
         return self._is_settled
 
+    def _retry(self, delay_ms: int | None, error: BaseException | None) -> None:
+        """Let the message come again; see `retry_later`."""
+        owner = self._owner
+        if self.unreadable:
+            delay_ms = UNREADABLE
+        elif delay_ms is None and owner.is_held:
+            pauses: ChosenPauses | None = getattr(owner, "pauses", None)
+            if pauses is not None:
+                delay_ms = pauses.pause_ms(self.tries + 1, error)
+        owner.retry(self, delay_ms)
+
 
 # What the client does to messages: functions, which editors do not offer as methods of a message.
 
@@ -302,15 +307,8 @@ def retry_later(
 
     None leaves the pause to the user's backoff, which gets the error, and else to the owner.
     """
-    owner = message._owner
     if not message._is_settled:
-        if message.unreadable:
-            delay_ms = UNREADABLE
-        else:
-            pauses: ChosenPauses | None = getattr(owner, "pauses", None)
-            if delay_ms is None and pauses is not None and owner.is_held:
-                delay_ms = pauses.pause_ms(message.tries + 1, error)
-        owner.retry(message, delay_ms)  # raises in another event loop
+        message._retry(delay_ms, error)  # raises in another event loop
         message._is_settled = message.has_failed = True
 
 
@@ -322,31 +320,6 @@ def give_up(message: InboundMessage[Any], reason: str | None = None) -> None:
         message._is_settled = message.has_failed = True
 
 
-def set_unreadable(messages: Sequence[InboundMessage[Any]]) -> None:
-    """Let messages, of which one cannot be read before a package is installed, fail as such.
-
-    Those that can be read come again sooner, so that they do not meet it again for ever.
-    """
-    for message in messages:
-        if not message._is_settled:
-            message.unreadable = _missing_package(message._record.sys_flag) or COMPANION
-
-
-def _missing_package(sys_flag: int) -> str:
-    try:
-        decompress(b"", sys_flag)  # the package is needed before the body is looked at
-    except CodecMissing as error:
-        return str(error)
-    except RecordError:
-        pass
-    return ""
-
-
-def unreadable_pause_ms(message: InboundMessage[Any]) -> int:
-    """Pause before a message comes again that is unreadable, or was handled with such a one."""
-    return COMPANION_PAUSE_MS if message.unreadable == COMPANION else UNREADABLE_PAUSE_MS
-
-
 def next_try(message: AnyM) -> AnyM:
     """Copy a message for its next try; settling this one later has no effect on the copy."""
     again = object.__new__(type(message))
@@ -354,8 +327,8 @@ def next_try(message: AnyM) -> AnyM:
     if message._record.sys_flag & COMPRESSED:  # it may wait for long
         again.__dict__.pop("body", None)
     again.__dict__.pop("value", None)  # the handler may have changed it
-    again.undecodable = again.dead_letter_reason = None
-    again._is_settled = again.has_failed = False
+    again.undecodable = again.dead_letter_reason = again.has_failed = None
+    again._is_settled = False
     again.tries += not message.unreadable
     again.unreadable = ""
     return again

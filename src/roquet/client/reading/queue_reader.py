@@ -13,12 +13,12 @@ from roquet.client.reading.consume_rates import ConsumeRates
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import (
     UNREADABLE,
+    UNREADABLE_PAUSE_MS,
     InboundMessage,
     ReceivedMessage,
     ValueDecoder,
     next_try,
     read_records,
-    unreadable_pause_ms,
 )
 from roquet.client.reading.pull_request import Puller, SubscriptionFilter
 from roquet.client.reading.request_reply import ReplySender
@@ -312,7 +312,7 @@ class QueueReader:
 
     async def _fail(self, message: InboundMessage, delay_ms: int | None) -> None:
         if delay_ms == UNREADABLE:
-            pause_ms: int | None = unreadable_pause_ms(message)
+            pause_ms: int | None = UNREADABLE_PAUSE_MS
         else:
             pause_ms = await self._failures(message, delay_ms)
         self._tally.failed += 1
