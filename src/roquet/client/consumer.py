@@ -16,7 +16,7 @@ from roquet.client.arguments import (
     check_time,
     check_timeout,
 )
-from roquet.client.config import ConsumerConfig, check_consumption, strategy_name
+from roquet.client.config import ConsumerConfig
 from roquet.client.connection import open_consumers
 from roquet.client.connection.background import cancel_and_wait
 from roquet.client.connection.chosen_pauses import ChosenPauses
@@ -42,7 +42,7 @@ from roquet.client.reading.handler_pool import (
     is_coroutine_function,
 )
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import M, ReceivedMessage
+from roquet.client.reading.message import M, MessageContext, ReceivedMessage
 from roquet.client.reading.message_batch import (
     BATCH_SIZE,
     BATCH_WAIT_MS,
@@ -57,6 +57,7 @@ from roquet.client.reading.queue_reader import QueueReader, ReaderContext
 from roquet.client.reading.request_reply import ReplySender
 from roquet.client.reading.retry import FailurePolicy, RetryLocally, RetrySender
 from roquet.client.reading.topic_patterns import TopicPatterns
+from roquet.client.rebalance.allocation import check_consumption, strategy_name
 from roquet.client.rebalance.assigned_queues import AssignedQueues
 from roquet.client.rebalance.listeners import RebalanceListener
 from roquet.client.rebalance.rebalancer import Rebalancer
@@ -123,9 +124,12 @@ class Consumer(Generic[M]):
         self._inbox: Inbox[M] = inbox
         self._failures = self._find_failures()
         replies = ReplySender(self._session, config, group)
+        self._messages = MessageContext(
+            config.namespace, self._decoder, replies, ChosenPauses(config.backoff)
+        )
         context = ReaderContext(
-            inbox, self._puller, self._failures, self._session.background, replies,
-            spans=self._session.spans, decoder=self._decoder, pauses=ChosenPauses(config.backoff),
+            inbox, self._puller, self._failures, self._session.background,
+            spans=self._session.spans, messages=self._messages,
         )  # fmt: skip
         self._assigned_queues = AssignedQueues(context, self._offsets, config)
         self._filters: dict[str, SubscriptionFilter] = {}
@@ -143,7 +147,7 @@ class Consumer(Generic[M]):
             commits=self._saves_progress,
         )  # fmt: skip
         self._rebalancer.on_members_changed = self._patterns.wakeup.set
-        self._direct_consumer = DirectConsumer(config, replies, self._message_kind, self._decoder)
+        self._direct_consumer = DirectConsumer(config, self._message_kind, self._messages)
         self._consumer_status = ConsumerStatus(
             self._session, self._assigned_queues, context.rates, self._data
         )
@@ -221,7 +225,9 @@ class Consumer(Generic[M]):
         if self.is_open:
             self._patterns.follow()
 
-    def _unsubscribe(self, topic: str | TopicPattern) -> None:
+    def unsubscribe(self, topic: str | TopicPattern) -> None:
+        """End the subscription to a topic, or to a pattern and its topics."""
+        self._check_if_open()
         if isinstance(topic, re.Pattern):
             self._patterns.remove(topic)
             return
@@ -592,11 +598,6 @@ class RebalancedConsumer(Consumer[ReceivedMessage[V_co]], Generic[V_co]):
     _is_sharing = True
     """Whether the group shares its queues: not before the first subscription of a PullConsumer."""
     _rebalancing: asyncio.Task[None] | None = None
-
-    def unsubscribe(self, topic: str | TopicPattern) -> None:
-        """End the subscription to a topic, or to a pattern and its topics."""
-        self._check_if_open()
-        self._unsubscribe(topic)
 
     def _use_filter(self, message_filter: SubscriptionFilter) -> None:
         self._filters[message_filter.topic] = message_filter

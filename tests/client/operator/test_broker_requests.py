@@ -19,7 +19,12 @@ from roquet.client.operator.broker_requests import (
 from roquet.client.push import PushConsumer
 from roquet.client.reading.handler_pool import MessageHandler
 from roquet.client.reading.handler_result import ALREADY_SETTLED
-from roquet.client.reading.message import InboundMessage, ReceivedMessage, retry_later
+from roquet.client.reading.message import (
+    InboundMessage,
+    MessageContext,
+    ReceivedMessage,
+    retry_later,
+)
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time
@@ -147,8 +152,8 @@ def direct_of(
     replies: RecordingReplySender | None = None,
     **settings: Any,
 ) -> DirectConsumer:
-    sender: Any = replies or RecordingReplySender()
-    direct = DirectConsumer(ConsumerConfig(**settings), sender, kind)
+    context = MessageContext(replies=replies or RecordingReplySender())
+    direct = DirectConsumer(ConsumerConfig(**settings), kind, context)
     if handler is not None:
         direct.use_handler(handler, asyncio.get_running_loop().create_future())
     return direct

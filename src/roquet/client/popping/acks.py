@@ -12,7 +12,6 @@ import msgspec
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
-from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.client.connection.session import Session
 from roquet.client.metrics import HANDLED
 from roquet.client.popping.pop_batch import PopBatch, PoppedMessage
@@ -21,10 +20,8 @@ from roquet.client.reading.message import (
     UNREADABLE,
     UNREADABLE_PAUSE_MS,
     InboundMessage,
-    Replies,
 )
-from roquet.client.reading.request_reply import ReplySender
-from roquet.client.reading.retry import RetrySender, note_dead_letter
+from roquet.client.reading.retry import RetrySender
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, RoquetError
 from roquet.model.topic import SubscriptionGroup
@@ -75,9 +72,7 @@ class PopAcks:
         self._wakeup = Wakeup()
         self.acked_ms: int | None = None
         """Time of the last acknowledgement that a broker took; None before the first one."""
-        self.pauses = ChosenPauses(config.backoff)
         self._retries = RetrySender(session, config, group)
-        self.replies: Replies = ReplySender(session, config, group)
 
     # -- acknowledged ------------------------------------------------------------------------
 
@@ -195,7 +190,7 @@ class PopAcks:
         """Send a message to the dead letters, and acknowledge it after that."""
         await self._retries.send_back(message, DEAD_LETTER)
         batch.finish(message, has_failed=True)
-        note_dead_letter(message, self._group, self._config.metrics)
+        self._retries.note_dead_letter(message)
 
     async def _change(
         self,

@@ -95,10 +95,6 @@ class DecodedInbox(Inbox[M]):
                 return message
         return None
 
-    def put_first(self, message: M) -> None:
-        """Put a message that was taken before back to the front."""
-        self._source.put_first(message)
-
     def _is_handed_out(self, message: M) -> bool:
         """Decode a message; False when it goes to the dead letters, or comes again."""
         try:

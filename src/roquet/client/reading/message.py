@@ -6,6 +6,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, Generic, NoReturn, Protocol, Self, TypeVar, cast
 
+import msgspec
+
 from roquet.client.arguments import check_reason, check_timeout
 from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.model import properties as names
@@ -61,7 +63,7 @@ class MessageOwner(Protocol):
 
 
 class Replies(Protocol):
-    """Sends replies to requests, for owners that have it as `replies`."""
+    """Sends replies to requests."""
 
     async def reply(
         self, message: "InboundMessage[Any]", body: bytes, properties: Mapping[str, str]
@@ -70,10 +72,26 @@ class Replies(Protocol):
 
 
 class ValueDecoder(Protocol):
-    """Makes values of bodies, for owners that have it as `decoder`."""
+    """Makes values of bodies."""
 
     def value_of(self, message: "InboundMessage[Any]") -> Any:
         """Decode the message's body. Raises BodyError when that cannot be done."""
+
+
+class MessageContext(msgspec.Struct, frozen=True):
+    """Context that all messages of a consumer share; their owners have it as `context`, if any."""
+
+    namespace: str | None = None
+    """The client's namespace, which is removed from topic names."""
+    decoder: ValueDecoder | None = None
+    """None where values are bodies."""
+    replies: Replies | None = None
+    """None where requests cannot be replied to."""
+    pauses: ChosenPauses | None = None
+    """None where the default pauses apply to failed messages."""
+
+
+_NO_CONTEXT: Final = MessageContext()
 
 
 class InboundMessage(Generic[V_co]):
@@ -127,7 +145,7 @@ class InboundMessage(Generic[V_co]):
         Raises BodyError for a body that `decode` cannot read. It comes from consumers without dead
         letters alone: others have moved such a message there.
         """
-        decoder: ValueDecoder | None = getattr(self._owner, "decoder", None)
+        decoder = self._context.decoder
         return cast("V_co", self.body if decoder is None else decoder.value_of(self))
 
     @property
@@ -138,7 +156,7 @@ class InboundMessage(Generic[V_co]):
     @property
     def topic(self) -> str:
         """The original topic, also of a message from the retry topic."""
-        return unwrap(getattr(self._owner, "namespace", None), self.whole_topic)
+        return unwrap(self._context.namespace, self.whole_topic)
 
     def __reduce__(self) -> NoReturn:
         """Raise UsageError: only the consumer of this process can settle the message."""
@@ -273,15 +291,17 @@ class InboundMessage(Generic[V_co]):
         """Whether this try was settled."""
         return self._is_settled
 
+    @property
+    def _context(self) -> MessageContext:
+        return getattr(self._owner, "context", _NO_CONTEXT)
+
     def _retry(self, delay_ms: int | None, error: BaseException | None) -> None:
         """Let the message come again; see `retry_later`."""
-        owner = self._owner
+        owner, pauses = self._owner, self._context.pauses
         if self.unreadable:
             delay_ms = UNREADABLE
-        elif delay_ms is None and owner.is_held:
-            pauses: ChosenPauses | None = getattr(owner, "pauses", None)
-            if pauses is not None:
-                delay_ms = pauses.pause_ms(self.tries + 1, error)
+        elif delay_ms is None and pauses is not None and owner.is_held:
+            delay_ms = pauses.pause_ms(self.tries + 1, error)
         owner.retry(self, delay_ms)
 
 
@@ -363,8 +383,7 @@ class ReceivedMessage(InboundMessage[V_co]):
 
         A reply does not settle the message: the end of the handler does, or `ack`.
         """
-        replies: Replies | None = getattr(self._owner, "replies", None)
-        if replies is None:
+        if (replies := self._context.replies) is None:
             raise UsageError(f"{self!r} cannot be replied to here")
         return await replies.reply(self, body, properties)
 

@@ -69,17 +69,17 @@ class MessageBatch(ReceivedMessage[Any], Generic[M]):
 
     def leave_out(self, read: Callable[[M], object]) -> Self | None:
         """Leave out the messages for which `read` raises; return None when no other is left."""
-        messages, failed = list[M](), list[tuple[M, Exception]]()
+        failed: list[tuple[M, Exception]] = []
         for message in self.messages:
             try:
                 read(message)
             except Exception as error:
                 message.has_failed = True
                 failed.append((message, error))
-            else:
-                messages.append(message)
-        self.messages, self.failed = messages, failed
-        return self if messages else None
+        if failed:
+            self.failed = failed
+            self.messages = [message for message in self.messages if not message.has_failed]
+        return self if self.messages else None
 
     def _fail_others(self) -> None:
         for message, error in self.failed:

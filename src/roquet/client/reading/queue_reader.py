@@ -8,20 +8,18 @@ import msgspec
 
 from roquet.client.config import flow_limits
 from roquet.client.connection.background import BackgroundTasks, ErrorLogThrottle, Wakeup
-from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.client.reading.consume_rates import ConsumeRates
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import (
     UNREADABLE,
     UNREADABLE_PAUSE_MS,
     InboundMessage,
+    MessageContext,
     ReceivedMessage,
-    ValueDecoder,
     next_try,
     read_records,
 )
 from roquet.client.reading.pull_request import Puller, SubscriptionFilter
-from roquet.client.reading.request_reply import ReplySender
 from roquet.client.reading.retry import FailurePolicy
 from roquet.client.spans.message_attributes import MessageRequest
 from roquet.log_records import logger
@@ -51,15 +49,10 @@ class ReaderContext(msgspec.Struct, frozen=True):
     puller: Puller
     failures: FailurePolicy
     background: BackgroundTasks
-    replies: ReplySender | None = None
-    """None for readers that cannot reply to requests."""
     rates: ConsumeRates = msgspec.field(default_factory=ConsumeRates)
     spans: "ClientSpans | None" = None
     """None where no spans are made."""
-    pauses: ChosenPauses | None = None
-    """None where the default pauses apply to failed messages."""
-    decoder: ValueDecoder | None = None
-    """None where values are bodies."""
+    messages: MessageContext = MessageContext()
 
 
 class QueueReader:
@@ -94,14 +87,11 @@ class QueueReader:
         self._puller = context.puller
         self._failures = context.failures
         self._background = context.background
-        self.replies = context.replies
-        self.pauses = context.pauses
-        self.decoder = context.decoder
+        self.context = context.messages
         self._spans = context.spans
         self._request = MessageRequest(queue.topic, queue.broker_name)
         self._config = context.puller.config
         self._limits = flow_limits(self._config)
-        self.namespace = self._config.namespace
         self._tally = context.rates.of(queue.topic)
         self._room = Wakeup()
         self._is_waiting = False
