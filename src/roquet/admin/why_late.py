@@ -228,7 +228,8 @@ def _handled(traces: Sequence[Trace], group: str) -> Iterator[Event]:
         outcomes = {one.value: one.name for one in ConsumeReturnType}
         outcome = outcomes.get(end.outcome, str(end.outcome)).lower().replace("_", " ")
         text = f"handler ended after {span_text(end.took_ms)}: {outcome}"
-        yield Event(at_ms=begun.at_ms + end.took_ms, kind=kind, text=text, tries=begun.tries)
+        ended_ms = end.at_ms or begun.at_ms + end.took_ms  # that of a batch is a share of its time
+        yield Event(at_ms=ended_ms, kind=kind, text=text, tries=begun.tries)
 
 
 async def _retried(ask: _Question, group: str) -> list[Event]:
