@@ -225,7 +225,10 @@ class FaultyThreads:
 
 
 @pytest.mark.parametrize("kind", ["pop", "pull"])
-def test_threads_lose_nothing_and_nothing_that_is_done_comes_again(kind: str) -> None:
+def test_threads_lose_nothing_and_nothing_that_is_done_comes_again(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.client.reading.handler_pool.TIMEOUT_DELAY_MS", 100)
     handler = FaultyThreads()
     with BlockingCluster() as running:
         with blocking.Producer(running.namesrv_addr) as producer:

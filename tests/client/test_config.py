@@ -69,6 +69,7 @@ def test_where_a_group_begins_has_a_name_on_the_wire() -> None:
         ({"try_timeout_ms": 0}, "try_timeout_ms: 0 is less than 1"),
         ({"batch_bytes": 0}, "batch_bytes: 0 is less than 1"),
         ({"new_topic_queues": 0}, "new_topic_queues: 0 is less than 1"),
+        ({"metrics": 3}, "metrics: 3 is not a ClientMetrics"),
         ({"selector": "west"}, "selector: expected a function, not 'west'"),
         ({"compress_level": 10}, "compress_level: 10 is not within 0 to 9"),
         ({"compress_level": 23, "compression": Compression.ZSTD}, "not within 0 to 22"),

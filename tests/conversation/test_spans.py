@@ -161,7 +161,7 @@ async def test_a_batch_has_one_span_that_is_linked_to_its_sends(
                     return
                 consumer.stop()
 
-            await consumer.run_batch(handler, size=2, wait_ms=60_000)
+            await consumer.run_batch(handler, size=2, wait_ms=5_000)
         first, *_, last = recorder.named("process t")
         sent = [ids(span) for span in recorder.named("send t")]
         assert sorted(links(first)) == sorted(sent)

@@ -36,6 +36,7 @@ from roquet.client.arguments import (
     check_function,
     check_reason,
     check_timeout,
+    is_coroutine_function,
 )
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig, Selector
 from roquet.client.connection.loop_thread import LoopThread
@@ -44,7 +45,7 @@ from roquet.client.consumer import FETCH_TIMEOUT_MS, Consumer
 from roquet.client.popping.pop_batch import PoppedMessage as AsyncPoppedMessage
 from roquet.client.pull import POLL_COUNT
 from roquet.client.reading.handler_contexts import in_contexts
-from roquet.client.reading.handler_pool import AsyncMessageHandler, is_coroutine_function
+from roquet.client.reading.handler_pool import AsyncMessageHandler
 from roquet.client.reading.handler_result import ALREADY_SETTLED
 from roquet.client.reading.message import InboundMessage, give_up, retry_later, settle
 from roquet.client.reading.message import ReceivedMessage as AsyncReceivedMessage

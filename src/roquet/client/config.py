@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from roquet.client.metrics import ClientMetrics
 from roquet.model.config_check import CheckedConfig, check_least
 from roquet.model.errors import CodecMissing, ConfigError, UsageError
 from roquet.model.message import Message
@@ -31,9 +30,10 @@ from roquet.rules.replication.read_from import ReadFrom
 from roquet.wire.records.compression import Compression, check_codec
 
 if TYPE_CHECKING:
+    from roquet.client.metrics import ClientMetrics
     from roquet.rules.allocate import Strategy
-else:  # a producer loads no strategies, and a setting that may be a function is not checked here
-    Strategy = Callable[..., Any]
+else:  # an import loads neither: the values of such settings are checked where they are used
+    ClientMetrics = Strategy = Callable[..., Any]
 
 Around: TypeAlias = Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
 """A function that is called with what a handler is called with, or with what is sent. What it
@@ -166,6 +166,11 @@ class ClientConfig(CheckedConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, CLIENT_MINIMUMS)
+        if self.metrics is not None:
+            from roquet.client.metrics import ClientMetrics
+
+            if not isinstance(self.metrics, ClientMetrics):
+                raise ConfigError(f"metrics: {self.metrics!r:.100} is not a ClientMetrics")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in self.__rich_repr__())})"

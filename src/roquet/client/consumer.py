@@ -15,6 +15,7 @@ from roquet.client.arguments import (
     check_pattern,
     check_time,
     check_timeout,
+    is_coroutine_function,
 )
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection import open_consumers
@@ -39,7 +40,6 @@ from roquet.client.reading.handler_pool import (
     HandlerPool,
     MessageHandler,
     create_pool,
-    is_coroutine_function,
 )
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import M, MessageContext, ReceivedMessage
@@ -501,9 +501,8 @@ class Consumer(Generic[M]):
         inbox: Inbox[Any] = self._inbox
         direct = handler
         if batches is not None:
-            if config.ordered:
-                raise UsageError("an ordered consumer hands out one message at a time: use `run`")
-            inbox, direct = batches(inbox), handler_of_one(handler)
+            inbox, direct = (taken := batches(inbox)), handler_of_one(handler)
+            self._check_batches(taken.wait_ms)
         if self._decoder is not None or batches is not None:
             read = READ_BODY if self._decoder is None else READ_VALUE
             handler, direct = read_for_handler(handler, read), read_for_handler(direct, read)
@@ -519,6 +518,12 @@ class Consumer(Generic[M]):
             await self._graceful_stop.wait_for(task)
         finally:
             self._pool = None
+
+    def _check_batches(self, wait_ms: int) -> None:
+        """Raise UsageError unless messages can wait so long for others of their batch."""
+        del wait_ms  # only popped messages have a limit
+        if self._config.ordered:
+            raise UsageError("an ordered consumer hands out one message at a time: use `run`")
 
     # Assigned queues.
 

@@ -95,6 +95,13 @@ class PopConsumer(Consumer[PoppedMessage[V_co]], Generic[V_co]):
         if self.is_open:
             self._session.membership.trigger()
 
+    def _check_batches(self, wait_ms: int) -> None:
+        if wait_ms >= (invisible_ms := self._config.invisible_ms):
+            raise UsageError(
+                f"wait_ms: {wait_ms} is not less than invisible_ms, {invisible_ms}: messages would "
+                "come again while they wait"
+            )
+
     def assignment(self) -> Sequence[MessageQueue]:
         """The brokers that are popped, each as queue id -1: no member owns a queue."""
         return [MessageQueue(topic, broker, ANY_QUEUE) for topic, broker in sorted(self._pop_loops)]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from roquet.client.arguments import is_coroutine_function
 from roquet.client.config import Around
 from roquet.client.reading.handler_contexts import adapt_handler, in_contexts, within
-from roquet.client.reading.handler_pool import is_coroutine_function
 from roquet.model.errors import UsageError
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.client.reading.test_handler_pool import RecordingOwner, filled
 
-from roquet.client.reading.handler_pool import is_coroutine_function
+from roquet.client.arguments import is_coroutine_function
 from roquet.client.reading.message import ReceivedMessage
 from roquet.client.reading.message_batch import MessageBatch
 from roquet.client.tracing.observed_handler import observed

@@ -7,12 +7,13 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from roquet.client.arguments import is_coroutine_function
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.session import Session
 from roquet.client.connection.threads import run_in_thread
 from roquet.client.operator.running_info import ConsumerStatus
 from roquet.client.popping.pop_batch import PoppedMessage
-from roquet.client.reading.handler_pool import MessageHandler, is_coroutine_function
+from roquet.client.reading.handler_pool import MessageHandler
 from roquet.client.reading.handler_result import ALREADY_SETTLED, HandlerResults
 from roquet.client.reading.message import (
     DEAD_LETTER,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
 from typing import Any
 
+from roquet.client.arguments import is_coroutine_function
 from roquet.client.config import Around
-from roquet.client.reading.handler_pool import is_coroutine_function
 from roquet.client.reading.handler_result import check_result
 from roquet.client.sending.send_contexts import enter_all
 from roquet.model.errors import UsageError

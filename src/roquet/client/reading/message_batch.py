@@ -95,7 +95,7 @@ class BatchInbox(Inbox[MessageBatch[M]]):
         check_number(wait_ms, "wait_ms", 0, TIMEOUT_MS_MAX)
         self._source = inbox
         self._size = size
-        self._wait_s = wait_ms / 1000
+        self.wait_ms = wait_ms
         self._turn = asyncio.Lock()
         """One worker at a time collects, so that batches are as full as they can be."""
 
@@ -115,7 +115,7 @@ class BatchInbox(Inbox[MessageBatch[M]]):
                         messages.append(message)
                         if len(messages) == 1:
                             now_s = asyncio.get_running_loop().time()
-                            waiting.reschedule(now_s + self._wait_s)
+                            waiting.reschedule(now_s + self.wait_ms / 1000)
             except TimeoutError:
                 pass
             except BaseException:
