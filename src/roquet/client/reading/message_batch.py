@@ -77,8 +77,8 @@ class MessageBatch(ReceivedMessage[Any], Generic[M]):
                 message.has_failed = True
                 failed.append((message, error))
         if failed:
-            self.failed = failed
-            self.messages = [message for message in self.messages if not message.has_failed]
+            self.failed, unread = failed, {message for message, _ in failed}
+            self.messages = [message for message in self.messages if message not in unread]
         return self if self.messages else None
 
     def _fail_others(self) -> None:
@@ -124,8 +124,11 @@ class BatchInbox(Inbox[MessageBatch[M]]):
         return MessageBatch(messages) if messages else None
 
     def put_first(self, message: MessageBatch[M]) -> None:
-        """Put the messages of a batch back to the front."""
-        self._source.put_back([*message.messages, *(failed for failed, _ in message.failed)])
+        """Put the messages of a batch back to the front, for another call of the same try."""
+        failed = [each for each, _ in message.failed]
+        for each in failed:
+            each.has_failed = None
+        self._source.put_back([*message.messages, *failed])
 
     def abort(self, error: Exception) -> None:
         """Make reads raise an error."""
