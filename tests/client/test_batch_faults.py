@@ -169,6 +169,38 @@ async def test_no_message_is_lost_and_none_that_is_done_comes_again(kind: str, s
         assert sorted(dead) == sorted(given_up + undecoded)
 
 
+@pytest.mark.parametrize("end", ["close", "cancel"])
+@pytest.mark.parametrize("kind", ["push", "pop"])
+async def test_what_a_member_leaves_undone_is_handled_by_the_next_one(kind: str, end: str) -> None:
+    done: list[int] = []
+
+    async def hangs(messages: Messages) -> None:
+        await messages[0].ack()
+        done.append(messages[0].value)
+        await asyncio.sleep(LIMIT_MS)
+
+    async def works(messages: Messages) -> None:
+        done.extend(message.value for message in messages)
+
+    async with virtual_cluster() as running:
+        async with producer_of(running) as producer:
+            await producer.send_many(Message("t", b"%d" % n) for n in range(COUNT))
+        async with consumer_of(kind, running) as first:
+            run = asyncio.create_task(first.run_batch(hangs, size=7, wait_ms=100))
+            await asyncio.sleep(3)
+            assert 0 < len(done) < COUNT
+            if end == "cancel":
+                run.cancel()
+                await asyncio.wait([run])
+        async with consumer_of(kind, running) as second:
+            run = asyncio.create_task(second.run_batch(works, size=7, wait_ms=100))
+            await asyncio.sleep(120)
+            second.stop()
+            await run
+    assert set(done) == set(range(COUNT))
+    assert kind == "push" or len(done) == COUNT, "each popped message is acknowledged by itself"
+
+
 class FaultyThreads:
     """Fails in threads as it is told by chance, and at last works; records what is done."""
 
