@@ -192,7 +192,7 @@ class QueueReader:
             except Exception as error:
                 if await self._is_recreated(error):
                     return
-                self._log_failure(error)
+                self._throttle.report(error)
                 if self._spans is not None:
                     took_ms = clock.monotonic_ms() - before_ms
                     self._spans.receive_failed(self._request, error, took_ms)
@@ -211,11 +211,6 @@ class QueueReader:
             return await self.on_recreated(self)
         except RoquetError:
             return False
-
-    def _log_failure(self, error: Exception) -> None:
-        if not isinstance(error, RoquetError):  # a bug: log its traceback
-            log.error("pull of %s failed", self.queue, exc_info=error)
-        self._throttle.report(error)
 
     async def _wait_for_room(self) -> None:
         window, limits = self.window, self._limits
