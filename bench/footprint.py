@@ -1,6 +1,7 @@
 """Footprint of our programs: imports, `--help`, memory at rest, Spark's part of the demo.
 
-    python -m bench.footprint --only import,help --aiokafka /tmp/aiokafka/bin/python
+    python -m bench.footprint --only help
+    python -m bench.footprint --only import --roquet A/bin/python --aiokafka B/bin/python
 
 import  CPU of a process that imports `roquet.client`, beside one that imports aiokafka
 help    milliseconds of `roquet --help`
@@ -8,7 +9,9 @@ idle    memory and CPU of a broker with nothing to do
 dev     memory of `roquet dev` with nothing to do
 demo    seconds of the part of `roquet demo` that is Spark's
 
-The peer is measured where it can be imported: aiokafka is in no environment of ours. Linux only.
+The peer is measured where it can be imported: aiokafka is in no environment of ours. Give Roquet an
+environment of its own as well, with msgspec alone: what else is installed slows each start. Linux
+only.
 """
 
 import argparse
@@ -54,7 +57,7 @@ def run(command: Sequence[str]) -> tuple[float, float]:
 
 def imports(given: argparse.Namespace, _: Path) -> Iterator[Row]:
     """CPU of an import, interpreter included; sides in turn."""
-    sides = dict.fromkeys(OURS, sys.executable)
+    sides = dict.fromkeys(OURS, given.roquet or sys.executable)
     if given.aiokafka or importlib.util.find_spec("aiokafka"):
         sides["import aiokafka"] = given.aiokafka or sys.executable
     found: dict[str, list[float]] = {statement: [] for statement in sides}
@@ -125,6 +128,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20, help="of a look at an idle broker")
     parser.add_argument("--flights", type=int, help="of the demo; all without it")
     parser.add_argument("--aiokafka", metavar="PYTHON", help="an interpreter that has aiokafka")
+    parser.add_argument("--roquet", metavar="PYTHON", help="one that imports Roquet; else this one")
     parser.add_argument("--out", type=Path, default=Path("build/bench-footprint.json"))
     given = parser.parse_args()
     table: list[Row] = []

@@ -439,7 +439,7 @@ class Settlement:
 
     def __init__(self, backoff: Any = None) -> None:
         self.delays: list[int | None] = []
-        self.pauses = ChosenPauses(backoff)
+        self.context = inbound.MessageContext(pauses=ChosenPauses(backoff))
 
     def retry(self, message: object, delay_ms: int | None) -> None:
         self.delays.append(delay_ms)

@@ -14,12 +14,8 @@ from roquet.client.config import (
     ConsumeFrom,
     ConsumerConfig,
     ProducerConfig,
-    broker_strategy,
-    check_consumption,
-    find_strategy,
     flow_limits,
     resolve_name_servers,
-    strategy_name,
 )
 from roquet.client.pop import PopConsumer
 from roquet.client.producer import Producer
@@ -27,9 +23,8 @@ from roquet.client.pull import PullConsumer
 from roquet.client.push import PushConsumer
 from roquet.client.transaction import TransactionProducer
 from roquet.model.errors import ConfigError, UsageError
-from roquet.model.subscription import ConsumeFromWhere, MessageModel
+from roquet.model.subscription import ConsumeFromWhere
 from roquet.namesrv.app import NameServer
-from roquet.rules.allocate import average, machine_room
 from roquet.testing.cluster import BlockingCluster, cluster
 from roquet.wire.records.compression import Compression
 
@@ -57,20 +52,6 @@ def test_a_wrong_address_is_named(given: str) -> None:
         resolve_name_servers(given, {})
 
 
-def test_a_strategy_is_a_name_or_a_function() -> None:
-    assert find_strategy(ConsumerConfig().strategy) is average
-    assert find_strategy(average) is average
-    assert find_strategy("STICKY") is None
-    assert broker_strategy("STICKY") == "STICKY"
-    assert broker_strategy("AVG") is None
-    assert strategy_name("STICKY") == "STICKY"
-    assert strategy_name(average) == "AVG"
-    with pytest.raises(ConfigError, match="not int"):
-        find_strategy(5)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"'BEST' is unknown; known are AVG, .*STICKY"):
-        find_strategy("BEST")
-
-
 def test_where_a_group_begins_has_a_name_on_the_wire() -> None:
     assert [one.wire_value for one in ConsumeFrom] == [
         ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
@@ -88,6 +69,7 @@ def test_where_a_group_begins_has_a_name_on_the_wire() -> None:
         ({"try_timeout_ms": 0}, "try_timeout_ms: 0 is less than 1"),
         ({"batch_bytes": 0}, "batch_bytes: 0 is less than 1"),
         ({"new_topic_queues": 0}, "new_topic_queues: 0 is less than 1"),
+        ({"metrics": 3}, "metrics: 3 is not a ClientMetrics"),
         ({"selector": "west"}, "selector: expected a function, not 'west'"),
         ({"compress_level": 10}, "compress_level: 10 is not within 0 to 9"),
         ({"compress_level": 23, "compression": Compression.ZSTD}, "not within 0 to 22"),
@@ -112,15 +94,12 @@ def test_a_producer_tries_and_waits_as_in_java_unless_told_otherwise() -> None:
         ({"in_flight_max": 0}, "in_flight_max: 0"),
         ({"retries_max": -1}, "retries_max: -1"),
         ({"handler_limit_ms": 0}, "handler_limit_ms: 0"),
-        ({"message_model": MessageModel.LITE_SELECTIVE}, "message_model"),
-        ({"strategy": "NOBODY"}, "'NOBODY' is unknown"),
-        ({"strategy": machine_room([])}, "MACHINE_ROOM needs at least one room"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_settings_that_cannot_work_are_said(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        check_consumption(ConsumerConfig(**settings))
+        ConsumerConfig(**settings)
 
 
 def test_an_ordered_queue_has_no_span() -> None:

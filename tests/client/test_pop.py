@@ -50,6 +50,12 @@ async def send(namesrv: str, topic: str, *tags: str) -> None:
             await producer.send(Message(topic, tag.encode(), tag=tag))
 
 
+async def test_a_batch_waits_no_longer_than_its_messages_are_invisible() -> None:
+    async with virtual_cluster() as running, taker_of(running, invisible_ms=500) as consumer:
+        with pytest.raises(UsageError, match="wait_ms: 500 is not less than invisible_ms, 500"):
+            await consumer.run_batch(lambda _messages: None, wait_ms=500)
+
+
 @pytest.mark.parametrize(
     "settings",
     [

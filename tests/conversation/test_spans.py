@@ -1,7 +1,8 @@
 """OpenTelemetry spans: one trace from a producer's send to the handlers of its messages."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
@@ -22,14 +23,16 @@ from roquet.client import (
     Producer,
     ProducerConfig,
     PullConsumer,
+    PushConsumer,
     ReceivedMessage,
     StoredMessage,
     TransactionProducer,
     TransactionState,
     blocking,
 )
+from roquet.client.consumer import Consumer
 from roquet.testing.clock import this_loop
-from roquet.testing.cluster import BlockingCluster
+from roquet.testing.cluster import BlockingCluster, Cluster
 
 Config = TypeVar("Config", ConsumerConfig, ProducerConfig)
 
@@ -135,6 +138,55 @@ async def test_a_send_and_its_handler_are_one_trace(recorder: Recorder) -> None:
             "messaging.rocketmq.consumption_model": "clustering",
         }
         assert attributes(received)["messaging.batch.message_count"] == 1
+
+
+@pytest.mark.parametrize("kind", ["push", "pop", "pull"])
+async def test_a_batch_has_one_span_that_is_linked_to_its_sends(
+    kind: str, recorder: Recorder
+) -> None:
+    async with virtual_cluster() as running:
+        inside: list[int] = []
+        async with (
+            producer_of(running, tracing=recorder.provider) as producer,
+            batch_consumer(kind, running, recorder.config(ConsumerConfig)) as consumer,
+        ):
+            for body in (b"1", b"2"):
+                await producer.send("t", body)
+
+            async def handler(messages: Sequence[ReceivedMessage]) -> None:
+                inside.append(trace.get_current_span().get_span_context().span_id)
+                if len(inside) == 1:
+                    raise ValueError("not yet")
+                if not any(message.tries for message in messages):
+                    return
+                consumer.stop()
+
+            await consumer.run_batch(handler, size=2, wait_ms=5_000)
+        first, *_, last = recorder.named("process t")
+        sent = [ids(span) for span in recorder.named("send t")]
+        assert sorted(links(first)) == sorted(sent)
+        assert (first.kind, first.parent) == (SpanKind.CONSUMER, None)
+        assert attributes(first)["messaging.batch.message_count"] == 2
+        assert attributes(first)["messaging.consumer.group.name"] == "g"
+        assert attributes(first)["error.type"] == "ValueError"
+        assert first.status.status_code is StatusCode.ERROR
+        assert last.status.status_code is StatusCode.UNSET
+        assert inside[0] == ids(first)[1]
+
+
+@asynccontextmanager
+async def batch_consumer(
+    kind: str, running: Cluster, config: ConsumerConfig
+) -> AsyncIterator[Consumer[Any]]:
+    """A consumer of topic `t`, of a kind."""
+    if kind == "pull":
+        async with PullConsumer(running.namesrv_addr, group="g", config=config) as consumer:
+            await consumer.subscribe("t")
+            yield consumer
+        return
+    make: Any = PushConsumer if kind == "push" else PopConsumer
+    async with make(running.namesrv_addr, group="g", topic="t", config=config) as other:
+        yield other
 
 
 async def test_a_context_from_java_is_continued(recorder: Recorder) -> None:
@@ -379,3 +431,19 @@ def test_blocking_clients_continue_the_callers_trace(recorder: Recorder) -> None
             consumer.run(handler)
     assert handled == [request.get_span_context().trace_id]
     assert parent(recorder.one("process t")) == ids(recorder.one("send t"))
+
+
+def test_a_blocking_batch_has_one_span(recorder: Recorder) -> None:
+    with BlockingCluster() as running:
+        sending = ProducerConfig(tracing=recorder.provider)
+        reading = ConsumerConfig(tracing=recorder.provider, consume_from=ConsumeFrom.FIRST)
+        with (
+            blocking.Producer(running.namesrv_addr, config=sending) as producer,
+            blocking.PushConsumer(
+                running.namesrv_addr, group="g", topic="t", config=reading
+            ) as consumer,
+        ):
+            producer.send("t", b"body")
+            consumer.run_batch(lambda _messages: consumer.stop(), wait_ms=0)
+    handled = recorder.one("process t")
+    assert links(handled) == [ids(recorder.one("send t"))]

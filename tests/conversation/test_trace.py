@@ -30,6 +30,8 @@ from roquet.wire.trace_text import (
     decode,
 )
 
+BODIES = (b"1", b"2", b"bad", b"3")
+
 
 async def traces(running: Cluster) -> list[tuple[Sequence[str], list[Trace]]]:
     """The keys and the records of each trace message."""
@@ -81,6 +83,39 @@ async def test_a_message_leaves_three_records() -> None:
         assert (first.success, first.outcome) == (False, ConsumeReturnType.RAISED)
         assert (second.success, second.outcome) == (True, ConsumeReturnType.SUCCESS)
         assert second.took_ms >= 250
+
+
+async def test_messages_of_a_batch_are_traced_each_with_its_own_outcome() -> None:
+    async with virtual_cluster(trace_topic=True) as running:
+        reading = config_of(ConsumerConfig, trace=True, retries_max=0)
+        async with (
+            producer_of(running) as producer,
+            PushConsumer(
+                running.namesrv_addr, group="g", topic="t", config=reading, decode=int
+            ) as consumer,
+        ):
+            await producer.send_many([Message("t", body, keys=body.decode()) for body in BODIES])
+
+            async def handler(messages: Sequence[ReceivedMessage[int]]) -> None:
+                await asyncio.sleep(0.4)
+                for message in messages:
+                    if message.value == 2:
+                        await message.dead_letter()
+                consumer.stop()
+
+            await consumer.run_batch(handler, size=len(BODIES), wait_ms=60_000)
+        records = [record for _, some in await traces(running) for record in some]
+        begun = [one for one in records if isinstance(one, ConsumeStartTrace)]
+        ended = [one for one in records if isinstance(one, ConsumeEndTrace)]
+        (request_id,) = {one.request_id for one in begun}
+        assert [one.request_id for one in ended] == [request_id] * len(begun) == 4 * [request_id]
+        assert {one.keys: one.outcome for one in ended} == {
+            "1": ConsumeReturnType.SUCCESS,
+            "2": ConsumeReturnType.FAILED,
+            "bad": ConsumeReturnType.FAILED,
+            "3": ConsumeReturnType.SUCCESS,
+        }
+        assert {one.took_ms for one in ended} == {100}
 
 
 async def test_batches_and_delays_are_traced_by_message(caplog: pytest.LogCaptureFixture) -> None:

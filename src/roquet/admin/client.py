@@ -36,8 +36,6 @@ T = TypeVar("T")
 CONCURRENT_CALLS_MAX: Final = 64
 """Calls in flight at a time: a cluster may have thousands of groups."""
 
-_DEFAULTS: Final = ClientConfig()
-
 
 class AdminClient:
     """A connection to a cluster, for the functions of this package.
@@ -48,7 +46,7 @@ class AdminClient:
     def __init__(
         self, namesrv: str | Sequence[str] | None = None, config: ClientConfig | None = None
     ) -> None:
-        config = config_or_default(_DEFAULTS, config)
+        config = config_or_default(ClientConfig, config)
         addresses = resolve_name_servers(namesrv, os.environ)
         self.clock = config.clock
         self._timeout_ms = config.timeout_ms

@@ -230,7 +230,8 @@ def _handled(traces: Sequence[Trace], group: str) -> Iterator[Event]:
             kind = Happening.HANDLED if end.success else Happening.FAILED
             outcome = outcomes.get(end.outcome, str(end.outcome)).lower().replace("_", " ")
             text = f"handler ended after {span_text(end.took_ms)}: {outcome}"
-            yield Event(begun.at_ms + end.took_ms, kind, text, begun.tries)
+            # What a message of a batch took is a share of the batch's time.
+            yield Event(end.at_ms or begun.at_ms + end.took_ms, kind, text, begun.tries)
 
 
 async def _retried(ask: _Question, group: str) -> list[Event]:

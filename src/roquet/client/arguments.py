@@ -91,12 +91,16 @@ def check_queues(queues: object) -> list[MessageQueue]:
     return [check_queue(queue) for queue in queues]
 
 
+def is_coroutine_function(function: Callable[..., object]) -> bool:
+    """Whether a function is an `async def`, or an object whose `__call__` is one."""
+    is_coroutine = inspect.iscoroutinefunction
+    return is_coroutine(function) or is_coroutine(type(function).__call__)
+
+
 def check_plain_function(function: F, name: str, argument: str) -> F:
     """Return a function that is no `async def`; UsageError for any other value."""
     check_function(function, name, argument)
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        type(function).__call__
-    ):
+    if is_coroutine_function(function):
         raise UsageError(f"{name} is a plain function, no `async def`: it may not wait")
     return function
 

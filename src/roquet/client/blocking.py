@@ -11,7 +11,7 @@ import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from types import MappingProxyType
 from typing import (
     Any,
@@ -36,6 +36,7 @@ from roquet.client.arguments import (
     check_function,
     check_reason,
     check_timeout,
+    is_coroutine_function,
 )
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig, Selector
 from roquet.client.connection.loop_thread import LoopThread
@@ -44,7 +45,7 @@ from roquet.client.consumer import FETCH_TIMEOUT_MS, Consumer
 from roquet.client.popping.pop_batch import PoppedMessage as AsyncPoppedMessage
 from roquet.client.pull import POLL_COUNT
 from roquet.client.reading.handler_contexts import in_contexts
-from roquet.client.reading.handler_pool import AsyncMessageHandler, is_coroutine_function
+from roquet.client.reading.handler_pool import AsyncMessageHandler
 from roquet.client.reading.handler_result import ALREADY_SETTLED
 from roquet.client.reading.message import InboundMessage, give_up, retry_later, settle
 from roquet.client.reading.message import ReceivedMessage as AsyncReceivedMessage
@@ -52,6 +53,7 @@ from roquet.client.reading.message_batch import (
     BATCH_SIZE,
     BATCH_WAIT_MS,
     AsyncBatchHandler,
+    BatchInbox,
     MessageBatch,
 )
 from roquet.client.rebalance.listeners import RebalanceListener
@@ -151,6 +153,7 @@ class ReceivedMessage(InboundMessage[V_co]):
 
     def _settle(self, function: Callable[..., None], *arguments: object) -> None:
         self._is_settled = True
+        self._message.has_failed = function is not settle  # the loop gets it after a trace's end
         self._loop.call_soon_threadsafe(function, self._message, *arguments)
 
     def reply(self, body: bytes, *, properties: Mapping[str, str] = _NONE) -> bool:
@@ -517,11 +520,10 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
 
         def handle(message: InboundMessage[Any]) -> object:
             wrapped = self._message_class(message, self._thread)
-            result = plain(wrapped)
-            return ALREADY_SETTLED if result is None and wrapped.is_settled else result
+            return _result(plain(wrapped), [wrapped])
 
         is_async = is_coroutine_function(handler)
-        self._thread.wait(client.run(handler) if is_async else client._run_each(handle))
+        self._thread.wait(client.run(handler) if is_async else client._run(handle))
         self._signals.raise_if_interrupted()
 
     def run_batch(
@@ -542,21 +544,21 @@ class _Consumer(_Client[C], Generic[C, M, AsyncM]):
         plain = in_contexts(handler, client._config.around)
 
         def handle(batch: MessageBatch[AsyncM]) -> object:
-            messages = batch.messages
-            wrapped = [self._message_class(message, self._thread) for message in messages]
-            try:
-                return plain(wrapped)
-            finally:
-                # What the handler settled reaches the loop later than the end of the batch may.
-                pairs = zip(messages, wrapped, strict=True)
-                batch.messages = [message for message, seen in pairs if not seen.is_settled]
+            wrapped = [self._message_class(message, self._thread) for message in batch.messages]
+            return _result(plain(wrapped), wrapped)
 
         if is_coroutine_function(handler):
             work = client.run_batch(handler, size=size, wait_ms=wait_ms)
         else:
-            work = client._run_batches(handle, size, wait_ms)
+            work = client._run(handle, partial(BatchInbox, size=size, wait_ms=wait_ms))
         self._thread.wait(work)
         self._signals.raise_if_interrupted()
+
+
+def _result(result: object, messages: Sequence[ReceivedMessage[Any]]) -> object:
+    """A handler's result, or that it has settled messages, if it returned nothing."""
+    is_settled = result is None and any(message.is_settled for message in messages)
+    return ALREADY_SETTLED if is_settled else result
 
 
 class _Subscriber(_Consumer[S, M, AsyncM], Generic[S, M, AsyncM, V_co]):

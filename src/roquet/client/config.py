@@ -7,11 +7,10 @@ from enum import Enum
 from os import PathLike
 from random import Random
 from types import MappingProxyType
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from roquet.client.metrics import ClientMetrics
 from roquet.model.config_check import CheckedConfig, check_least
 from roquet.model.errors import CodecMissing, ConfigError, UsageError
 from roquet.model.message import Message
@@ -21,8 +20,6 @@ from roquet.model.settings import parse_addresses
 from roquet.model.subscription import ConsumeFromWhere, MessageModel
 from roquet.net.clock import SYSTEM_CLOCK, Clock, clock_of_loop
 from roquet.net.tls import Tls
-from roquet.rules.allocate import BROKER_DECIDED, STRATEGIES, MachineRoomStrategy, Strategy, name_of
-from roquet.rules.balance.rebalance import REBALANCE_PERIOD_MS
 from roquet.rules.consumption.pull import (
     IN_FLIGHT_BYTES_MAX,
     IN_FLIGHT_MAX,
@@ -31,6 +28,12 @@ from roquet.rules.consumption.pull import (
 )
 from roquet.rules.replication.read_from import ReadFrom
 from roquet.wire.records.compression import Compression, check_codec
+
+if TYPE_CHECKING:
+    from roquet.client.metrics import ClientMetrics
+    from roquet.rules.allocate import Strategy
+else:  # an import loads neither: the values of such settings are checked where they are used
+    ClientMetrics = Strategy = Callable[..., Any]
 
 Around: TypeAlias = Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
 """A function that is called with what a handler is called with, or with what is sent. What it
@@ -163,6 +166,11 @@ class ClientConfig(CheckedConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, CLIENT_MINIMUMS)
+        if self.metrics is not None:
+            from roquet.client.metrics import ClientMetrics
+
+            if not isinstance(self.metrics, ClientMetrics):
+                raise ConfigError(f"metrics: {self.metrics!r:.100} is not a ClientMetrics")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in self.__rich_repr__())})"
@@ -323,7 +331,7 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     pauses; does not apply to ordered queues."""
     save_period_ms: int = 5_000
     """Period between two commits of offsets to the brokers."""
-    rebalance_period_ms: int = REBALANCE_PERIOD_MS
+    rebalance_period_ms: int = 20_000
     """Period between two rebalances; brokers also send a notice when members change."""
     close_timeout_ms: int = 30_000
     """Time that a close waits for running handlers."""
@@ -345,15 +353,6 @@ def _check_around(around: object) -> None:
         raise ConfigError(f"around: several functions, as [f], not {around!r:.100}")
 
 
-def check_consumption(config: ConsumerConfig) -> None:
-    """Raise ConfigError for combinations that cannot work."""
-    if config.message_model is MessageModel.LITE_SELECTIVE:
-        raise ConfigError("message_model: only CLUSTERING and BROADCASTING are supported")
-    strategy = find_strategy(config.strategy)
-    if isinstance(strategy, MachineRoomStrategy) and not strategy.rooms:
-        raise ConfigError("strategy: MACHINE_ROOM needs at least one room")
-
-
 def flow_limits(config: ConsumerConfig) -> FlowLimits:
     """Flow control limits of one queue."""
     return FlowLimits(
@@ -363,42 +362,18 @@ def flow_limits(config: ConsumerConfig) -> FlowLimits:
     )
 
 
-def broker_strategy(strategy: str | Strategy) -> str | None:
-    """The strategy's name if only brokers can compute it, else None."""
-    return strategy if isinstance(strategy, str) and strategy in BROKER_DECIDED else None
-
-
-def strategy_name(strategy: str | Strategy) -> str:
-    """The strategy's name as operators see it."""
-    return strategy if isinstance(strategy, str) else name_of(strategy)
-
-
-def find_strategy(strategy: str | Strategy) -> Strategy | None:
-    """The strategy's function; None when brokers allocate. ConfigError for an unknown name."""
-    if not isinstance(strategy, str):
-        if not callable(strategy):
-            raise ConfigError(f"strategy: a name or a function, not {type(strategy).__name__}")
-        return strategy
-    if strategy in BROKER_DECIDED:
-        return None
-    if strategy not in STRATEGIES:
-        known = ", ".join([*STRATEGIES, *sorted(BROKER_DECIDED)])
-        raise ConfigError(f"strategy: {strategy!r} is unknown; known are {known}")
-    return STRATEGIES[strategy]
-
-
 C = TypeVar("C", bound=ClientConfig)
 
 
-def config_or_default(defaults: C, config: object) -> C:
+def config_or_default(kind: type[C], config: object) -> C:
     """The given settings, or the defaults for None; UsageError for a value of another type.
 
     Their clock is that of the running event loop, if they name no other and it has one.
     """
     if config is None:
-        config = defaults
-    if not isinstance(config, type(defaults)):
-        raise UsageError(f"config: a {type(defaults).__name__}, not {config!r:.100}")
+        config = kind()
+    if not isinstance(config, kind):
+        raise UsageError(f"config: a {kind.__name__}, not {config!r:.100}")
     clock = clock_of_loop(config.clock)
     return config if clock is config.clock else msgspec.structs.replace(config, clock=clock)
 

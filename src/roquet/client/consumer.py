@@ -3,21 +3,21 @@
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, Generic, Self
 
 from roquet.client.arguments import (
-    TIMEOUT_MS_MAX,
     check_function,
     check_number,
     check_pattern,
     check_time,
     check_timeout,
+    is_coroutine_function,
 )
-from roquet.client.config import ConsumerConfig, check_consumption, strategy_name
+from roquet.client.config import ConsumerConfig
 from roquet.client.connection import open_consumers
 from roquet.client.connection.background import cancel_and_wait
 from roquet.client.connection.chosen_pauses import ChosenPauses
@@ -27,11 +27,12 @@ from roquet.client.operator.broker_requests import BrokerRequests, DirectConsume
 from roquet.client.operator.consumer_health import HealthSource, consumer_health
 from roquet.client.operator.running_info import ConsumerStatus
 from roquet.client.reading.decoding import (
+    READ_BODY,
+    READ_VALUE,
     BodyDecoder,
     DecodedInbox,
     DecodeFunction,
-    decode_for_batch_handler,
-    decode_for_handler,
+    read_for_handler,
 )
 from roquet.client.reading.graceful_stop import GracefulStop
 from roquet.client.reading.handler_contexts import in_contexts
@@ -39,16 +40,14 @@ from roquet.client.reading.handler_pool import (
     HandlerPool,
     MessageHandler,
     create_pool,
-    is_coroutine_function,
 )
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import M, ReceivedMessage
+from roquet.client.reading.message import M, MessageContext, ReceivedMessage
 from roquet.client.reading.message_batch import (
     BATCH_SIZE,
     BATCH_WAIT_MS,
     BatchHandler,
     BatchInbox,
-    MessageBatch,
     handler_of_batch,
     handler_of_one,
 )
@@ -58,11 +57,12 @@ from roquet.client.reading.queue_reader import QueueReader, ReaderContext
 from roquet.client.reading.request_reply import ReplySender
 from roquet.client.reading.retry import FailurePolicy, RetryLocally, RetrySender
 from roquet.client.reading.topic_patterns import TopicPatterns
+from roquet.client.rebalance.allocation import check_consumption, strategy_name
 from roquet.client.rebalance.assigned_queues import AssignedQueues
 from roquet.client.rebalance.listeners import RebalanceListener
 from roquet.client.rebalance.rebalancer import Rebalancer
 from roquet.client.tracing import open_tracer
-from roquet.client.tracing.handler_spans import in_spans
+from roquet.client.tracing.observed_handler import observed
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, UsageError
 from roquet.model.message import V_co
@@ -124,9 +124,12 @@ class Consumer(Generic[M]):
         self._inbox: Inbox[M] = inbox
         self._failures = self._find_failures()
         replies = ReplySender(self._session, config, group)
+        self._messages = MessageContext(
+            config.namespace, self._decoder, replies, ChosenPauses(config.backoff)
+        )
         context = ReaderContext(
-            inbox, self._puller, self._failures, self._session.background, replies,
-            spans=self._session.spans, decoder=self._decoder, pauses=ChosenPauses(config.backoff),
+            inbox, self._puller, self._failures, self._session.background,
+            spans=self._session.spans, messages=self._messages,
         )  # fmt: skip
         self._assigned_queues = AssignedQueues(context, self._offsets, config)
         self._filters: dict[str, SubscriptionFilter] = {}
@@ -144,7 +147,7 @@ class Consumer(Generic[M]):
             commits=self._saves_progress,
         )  # fmt: skip
         self._rebalancer.on_members_changed = self._patterns.wakeup.set
-        self._direct_consumer = DirectConsumer(config, replies, self._message_kind, self._decoder)
+        self._direct_consumer = DirectConsumer(config, self._message_kind, self._messages)
         self._consumer_status = ConsumerStatus(
             self._session, self._assigned_queues, context.rates, self._data
         )
@@ -222,7 +225,9 @@ class Consumer(Generic[M]):
         if self.is_open:
             self._patterns.follow()
 
-    def _unsubscribe(self, topic: str | TopicPattern) -> None:
+    def unsubscribe(self, topic: str | TopicPattern) -> None:
+        """End the subscription to a topic, or to a pattern and its topics."""
+        self._check_if_open()
         if isinstance(topic, re.Pattern):
             self._patterns.remove(topic)
             return
@@ -468,25 +473,7 @@ class Consumer(Generic[M]):
         Ctrl-C it raises KeyboardInterrupt.
         """
         check_function(handler, "a handler", "the message")
-        await self._run_each(in_contexts(handler, self._config.around))
-
-    async def _run_each(self, handler: MessageHandler[M]) -> None:
-        self._begin_reading()
-        if self._decoder is not None:
-            handler = decode_for_handler(handler)
-        traced = handler if self._tracer is None else self._tracer.wrap(handler)
-        if self._session.spans is not None:
-            traced = in_spans(traced, self._session.spans)
-        await self._run(self._create_pool(traced, self._inbox), handler)
-
-    def _create_pool(self, handler: MessageHandler[Any], inbox: Inbox[Any]) -> HandlerPool[Any]:
-        """A pool for a handler, which is timed where metrics are wanted."""
-        is_async, config = is_coroutine_function(handler), self._config
-        if config.metrics is not None:
-            from roquet.client.reading.handler_times import timed  # few programs need it
-
-            handler = timed(handler, config.metrics, self.group, config.clock)
-        return create_pool(handler, inbox, config, is_async=is_async)
+        await self._run(in_contexts(handler, self._config.around))
 
     async def run_batch(
         self, handler: BatchHandler[M], *, size: int = BATCH_SIZE, wait_ms: int = BATCH_WAIT_MS
@@ -500,30 +487,43 @@ class Consumer(Generic[M]):
         """
         check_function(handler, "a batch handler", "the messages")
         within = in_contexts(handler, self._config.around)
-        await self._run_batches(handler_of_batch(within), size, wait_ms)
+        batches = partial(BatchInbox[M], size=size, wait_ms=wait_ms)
+        await self._run(handler_of_batch(within), batches)
 
-    async def _run_batches(
-        self, handler: MessageHandler[MessageBatch[M]], size: int, wait_ms: int
+    async def _run(
+        self,
+        handler: MessageHandler[Any],
+        batches: Callable[[Inbox[M]], BatchInbox[M]] | None = None,
     ) -> None:
+        """Call a handler with messages, or with the batches of them, until a stop."""
         self._begin_reading()
-        check_number(size, "size", 1)
-        check_number(wait_ms, "wait_ms", 0, TIMEOUT_MS_MAX)
-        if self._config.ordered:
-            raise UsageError("an ordered consumer hands out one message at a time: use `run`")
-        batches, single = BatchInbox(self._inbox, size, wait_ms), handler_of_one(handler)
-        if self._decoder is not None:
-            handler, single = decode_for_batch_handler(handler), decode_for_handler(single)
-        await self._run(self._create_pool(handler, batches), single)
+        is_async, config = is_coroutine_function(handler), self._config
+        inbox: Inbox[Any] = self._inbox
+        direct = handler
+        if batches is not None:
+            inbox, direct = (taken := batches(inbox)), handler_of_one(handler)
+            self._check_batches(taken.wait_ms)
+        if self._decoder is not None or batches is not None:
+            read = READ_BODY if self._decoder is None else READ_VALUE
+            handler, direct = read_for_handler(handler, read), read_for_handler(direct, read)
+        handler = observed(handler, self._tracer, self._session.spans)
+        if config.metrics is not None:
+            from roquet.client.reading.handler_times import timed  # few programs need it
 
-    async def _run(self, pool: HandlerPool[Any], handler: MessageHandler[M]) -> None:
-        """Let a pool work to its end; `handler` is for messages that operators send directly."""
+            handler = timed(handler, config.metrics, self.group, config.clock)
+        self._pool = pool = create_pool(handler, inbox, config, is_async=is_async)
         task = asyncio.create_task(pool.run(), name=f"handlers of {self.group}")
-        self._direct_consumer.use_handler(handler, task)
-        self._pool = pool
+        self._direct_consumer.use_handler(direct, task)
         try:
             await self._graceful_stop.wait_for(task)
         finally:
             self._pool = None
+
+    def _check_batches(self, wait_ms: int) -> None:
+        """Raise UsageError unless messages can wait so long for others of their batch."""
+        del wait_ms  # only popped messages have a limit
+        if self._config.ordered:
+            raise UsageError("an ordered consumer hands out one message at a time: use `run`")
 
     # Assigned queues.
 
@@ -603,11 +603,6 @@ class RebalancedConsumer(Consumer[ReceivedMessage[V_co]], Generic[V_co]):
     _is_sharing = True
     """Whether the group shares its queues: not before the first subscription of a PullConsumer."""
     _rebalancing: asyncio.Task[None] | None = None
-
-    def unsubscribe(self, topic: str | TopicPattern) -> None:
-        """End the subscription to a topic, or to a pattern and its topics."""
-        self._check_if_open()
-        self._unsubscribe(topic)
 
     def _use_filter(self, message_filter: SubscriptionFilter) -> None:
         self._filters[message_filter.topic] = message_filter

@@ -77,6 +77,24 @@ SampleSource: TypeAlias = Callable[[], Iterable[MetricSample]]
 """Returns what a client counts anyway: counters since its start, and gauges."""
 
 
+class SendSeries:
+    """Counts and times of a group's sends to one topic, which are looked up once."""
+
+    def __init__(self, metrics: "ClientMetrics", topic: str, group: str) -> None:
+        self._metrics = metrics
+        self._labels = topic, group
+        self._stored = metrics.counter(SENT, topic, group, "ok")
+        self._times = metrics.times(SEND_SECONDS, topic, group)
+
+    def count(self, messages: int, took_ms: int, *, is_stored: bool) -> None:
+        """Count a send that has ended, with all its tries."""
+        if is_stored:
+            self._stored.value += messages
+        else:
+            self._metrics.add(SENT, messages, *self._labels, "failed")
+        self._times.observe(took_ms / 1_000)
+
+
 class ClientMetrics:
     """Counts of the clients in whose settings it is; shared by those of one process.
 
@@ -103,6 +121,10 @@ class ClientMetrics:
     def times(self, metric: Metric, *labels: str) -> Histogram:
         """One series of a histogram of seconds."""
         return self._times[metric.name].of(*labels)
+
+    def send_series(self, topic: str, group: str) -> SendSeries:
+        """The series of a group's sends to a topic."""
+        return SendSeries(self, topic, group)
 
     def watch(self, source: SampleSource) -> None:
         """Add what a client that starts counts."""

@@ -26,8 +26,6 @@ from roquet.wire.calls.admin.client_forwarding import PopInfo
 SEARCH_MS: Final = 1_000
 """Pause between two searches for an unknown topic."""
 
-_DEFAULTS: Final = ConsumerConfig()
-
 
 class PopConsumer(Consumer[PoppedMessage[V_co]], Generic[V_co]):
     """A member of a group that takes messages from any queue, as many as it can handle.
@@ -58,7 +56,7 @@ class PopConsumer(Consumer[PoppedMessage[V_co]], Generic[V_co]):
         config: ConsumerConfig | None = None,
         decode: Callable[[bytes], V_co] | None = None,
     ) -> None:
-        config = config_or_default(_DEFAULTS, config)
+        config = config_or_default(ConsumerConfig, config)
         _check(config)
         super().__init__(namesrv, group, config, decode)
         self._buffer = PrefetchBuffer(config.clock, config.pop_count)
@@ -84,11 +82,6 @@ class PopConsumer(Consumer[PoppedMessage[V_co]], Generic[V_co]):
         self._check_if_open()
         self._subscribe(topic, tags, sql)
 
-    def unsubscribe(self, topic: str | TopicPattern) -> None:
-        """End the subscription to a topic, or to a pattern and its topics."""
-        self._check_if_open()
-        self._unsubscribe(topic)
-
     def _use_filter(self, message_filter: SubscriptionFilter) -> None:
         self._filters[message_filter.topic] = message_filter
         self._stop_popping(message_filter.topic)
@@ -101,6 +94,13 @@ class PopConsumer(Consumer[PoppedMessage[V_co]], Generic[V_co]):
         self._stop_popping(topic)
         if self.is_open:
             self._session.membership.trigger()
+
+    def _check_batches(self, wait_ms: int) -> None:
+        if wait_ms >= (invisible_ms := self._config.invisible_ms):
+            raise UsageError(
+                f"wait_ms: {wait_ms} is not less than invisible_ms, {invisible_ms}: messages would "
+                "come again while they wait"
+            )
 
     def assignment(self) -> Sequence[MessageQueue]:
         """The brokers that are popped, each as queue id -1: no member owns a queue."""
@@ -191,10 +191,7 @@ class PopConsumer(Consumer[PoppedMessage[V_co]], Generic[V_co]):
             self._pop_loops.pop(key).leave()
         for topic, broker in wanted - self._pop_loops.keys():
             config = self._config
-            target = PopTarget(
-                broker, topic, self.group, self._acks, config.clock, config.namespace,
-                self._decoder,
-            )  # fmt: skip
+            target = PopTarget(broker, topic, self.group, self._acks, config.clock, self._messages)
             pop_loop = PopLoop(
                 target, self._filters[topic], self._buffer, self._session, self._config, self._acks,
                 starts_first=self._offsets.is_new_first(topic),

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
-from typing import Any, Final, Generic, Self, Unpack, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, Unpack, overload
 
 from msgspec.structs import replace
 
@@ -10,9 +11,7 @@ from roquet.client.arguments import check_number, check_plain_function
 from roquet.client.config import ProducerConfig, Selector, config_or_default
 from roquet.client.connection.session import Session
 from roquet.client.reading.request_reply import PendingRequests, ReplyMessage
-from roquet.client.sending.batching import BatchAccumulator
 from roquet.client.sending.delivery import MessageDelivery, RoundRobin
-from roquet.client.sending.encoding import encode_message
 from roquet.client.sending.outgoing import OutgoingBatch, send_in_span, with_create_span
 from roquet.client.sending.outstanding_sends import KeyOrder, OrderKey
 from roquet.client.sending.prepare import (
@@ -34,12 +33,13 @@ from roquet.model.results import SendReceipt
 from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.rules.health import ClientHealth
 
+if TYPE_CHECKING:
+    from roquet.client.sending.batching import BatchAccumulator
+
 log = logger(__name__)
 
 DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
 """Java's name; the group of a producer matters to transactions only."""
-
-_DEFAULTS: Final = ProducerConfig()
 
 
 class Producer(Generic[V]):
@@ -61,7 +61,7 @@ class Producer(Generic[V]):
     stop sending until the old queues are drained, or never change a topic's number of queues.
     """
 
-    _batching: BatchAccumulator | None = None
+    _batching: "BatchAccumulator | None" = None
 
     def __init__(
         self,
@@ -71,10 +71,13 @@ class Producer(Generic[V]):
         config: ProducerConfig | None = None,
         encode: Callable[[V], bytes] | None = None,
     ) -> None:
-        config = config_or_default(_DEFAULTS, config)
+        config = config_or_default(ProducerConfig, config)
+        self._encode: Callable[[Message[V]], Message] | None = None
         if encode is not None:
+            from roquet.client.sending.encoding import encode_message  # few encode
+
             check_plain_function(encode, "encode", "the value")
-        self._encode = encode
+            self._encode = partial(encode_message, encode=encode)
         self.group = check_group(wrap(config.namespace, group))
         self._config = config
         self._session = Session(namesrv, config)
@@ -112,6 +115,8 @@ class Producer(Generic[V]):
         if self._tracer is not None:
             self._tracer.start()
         if self._config.linger_ms is not None:
+            from roquet.client.sending.batching import BatchAccumulator  # as few linger
+
             self._batching = BatchAccumulator(self._delivery, self._config, background)
         if self._config.fault_tolerance and self._config.fault_detector:
             background.supervise(self._delivery.tolerance.detect, "detector", self._config.clock)
@@ -448,7 +453,7 @@ class Producer(Generic[V]):
     def _prepared(self, message: Message[V], selector: Selector | None = None) -> PreparedMessage:
         plain: Message[Any] = message
         if self._encode is not None:
-            plain = encode_message(message, self._encode)
+            plain = self._encode(message)
         prepared = self._preparer.prepare(plain, self._config.clock.now_ms(), selector)
         return replace(prepared, message=message) if self._config.around else prepared
 

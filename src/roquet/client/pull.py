@@ -58,8 +58,6 @@ POLL_COUNT: Final = 10
 NEW_TOPIC_MS: Final = 1_000
 """Time for which name servers may not know a topic that its first message has just created."""
 
-_DEFAULTS: Final = ConsumerConfig()
-
 
 class PullConsumer(RebalancedConsumer[V_co]):
     """Reads the queues that you name, or its share of topics, from offsets that you choose.
@@ -89,7 +87,7 @@ class PullConsumer(RebalancedConsumer[V_co]):
         config: ConsumerConfig | None = None,
         decode: Callable[[bytes], V_co] | None = None,
     ) -> None:
-        config = config_or_default(_DEFAULTS, config)
+        config = config_or_default(ConsumerConfig, config)
         self._saves_progress = config.auto_commit
         super().__init__(namesrv, group, config, decode)
         self._polled: Sequence[ReceivedMessage[V_co]] = ()

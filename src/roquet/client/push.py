@@ -1,7 +1,6 @@
 """PushConsumer: queues are assigned by rebalance, and messages go to your function."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from roquet.client.arguments import SubscribedTopics, list_of_topics
 from roquet.client.config import ConsumerConfig, config_or_default
@@ -18,8 +17,6 @@ from roquet.model.message import V_co
 from roquet.model.names import retry_topic
 from roquet.model.subscription import ALL, ConsumeType
 from roquet.rules.consumption.topic_patterns import TopicPattern
-
-_DEFAULTS: Final = ConsumerConfig()
 
 
 class PushConsumer(RebalancedConsumer[V_co]):
@@ -49,7 +46,7 @@ class PushConsumer(RebalancedConsumer[V_co]):
         config: ConsumerConfig | None = None,
         decode: Callable[[bytes], V_co] | None = None,
     ) -> None:
-        config = config_or_default(_DEFAULTS, config)
+        config = config_or_default(ConsumerConfig, config)
         super().__init__(namesrv, group, config, decode)
         if not self._is_broadcast:
             retry = retry_topic(self.group)

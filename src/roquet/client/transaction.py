@@ -53,8 +53,6 @@ SEARCH_PAUSE_MS: Final = 1_000
 LEFT_TO_CHECKS: Final = NOT_DONE | {ResponseCode.ILLEGAL_OPERATION}
 """Refusals of an end after which the broker still has the half message and will ask about it."""
 
-_DEFAULTS: Final = ProducerConfig()
-
 
 LocalTransaction: TypeAlias = Callable[
     ["Transaction"], Awaitable[TransactionState | None] | TransactionState | None
@@ -155,7 +153,7 @@ class TransactionProducer(Producer[V]):
     ) -> None:
         if isinstance(topics, str):
             raise UsageError(f"topics are a tuple of str: ({topics!r},)")
-        config = config_or_default(_DEFAULTS, config)
+        config = config_or_default(ProducerConfig, config)
         super().__init__(namesrv, group=group, config=config, encode=encode)
         self._topics = [check_topic(topic) for topic in topics]
         self._checking = TransactionChecker(check, self.group)

@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
-from roquet.client.arguments import check_function
+from roquet.client.arguments import check_function, is_coroutine_function
 from roquet.client.connection.background import ErrorLogThrottle
 from roquet.client.connection.threads import run_in_thread
-from roquet.client.reading.handler_pool import is_coroutine_function
 from roquet.log_records import logger
 from roquet.model import properties as names
 from roquet.model.message import StoredMessage
@@ -62,7 +61,7 @@ class TransactionChecker:
 
     def __init__(self, check: TransactionCheck, group: str) -> None:
         self._check = check_function(check, "a check", "the message")
-        self._function = check if is_coroutine_function(cast("Any", check)) else self._call_counted
+        self._function = check if is_coroutine_function(check) else self._call_counted
         self._group = group
         self.tracer: Tracer | None = None
         self.spans: ClientSpans | None = None
@@ -152,7 +151,7 @@ def to_transaction_state(result: object, message_id: str) -> TransactionState:
 
 async def call_user_function(function: Callable[[T], object], argument: T) -> object:
     """Call a user's function, a plain `def` in a thread so that it may block; return its result."""
-    if is_coroutine_function(cast("Any", function)):
+    if is_coroutine_function(function):
         return await cast("Awaitable[object]", function(argument))
     result = await run_in_thread(partial(function, argument), "roquet-check")
     return await result if inspect.isawaitable(result) else result

@@ -11,7 +11,7 @@ from roquet.client.connection.background import (
     Wakeup,
     cancel_and_wait,
 )
-from roquet.model.errors import UsageError
+from roquet.model.errors import ConnectFailed, UsageError
 from roquet.testing.clock import this_loop
 
 
@@ -70,6 +70,15 @@ def test_an_error_is_logged_once_and_its_end_once(caplog: pytest.LogCaptureFixtu
         throttle.clear()
     throttle.report("gone again")
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
+
+
+def test_an_error_that_is_a_bug_is_logged_with_its_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    throttle = ErrorLogThrottle("pull of t")
+    for error in (ConnectFailed("away"), ValueError("a bug"), ValueError("a bug"), KeyError("b")):
+        throttle.report(error)
+    assert [record.exc_info is not None for record in caplog.records] == [False, True, True]
 
 
 def test_an_error_that_passes_soon_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:

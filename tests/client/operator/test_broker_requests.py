@@ -18,7 +18,13 @@ from roquet.client.operator.broker_requests import (
 )
 from roquet.client.push import PushConsumer
 from roquet.client.reading.handler_pool import MessageHandler
-from roquet.client.reading.message import InboundMessage, ReceivedMessage
+from roquet.client.reading.handler_result import ALREADY_SETTLED
+from roquet.client.reading.message import (
+    InboundMessage,
+    MessageContext,
+    ReceivedMessage,
+    retry_later,
+)
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time
@@ -146,8 +152,8 @@ def direct_of(
     replies: RecordingReplySender | None = None,
     **settings: Any,
 ) -> DirectConsumer:
-    sender: Any = replies or RecordingReplySender()
-    direct = DirectConsumer(ConsumerConfig(**settings), sender, kind)
+    context = MessageContext(replies=replies or RecordingReplySender())
+    direct = DirectConsumer(ConsumerConfig(**settings), kind, context)
     if handler is not None:
         direct.use_handler(handler, asyncio.get_running_loop().create_future())
     return direct
@@ -238,6 +244,20 @@ async def test_a_plain_handler_has_a_thread_of_its_own() -> None:
     result = await result_of(lambda message: threads.append(threading.current_thread().name))
     assert threads == ["roquet-direct"]
     assert result.consume_result is ConsumeResult.CR_SUCCESS
+
+
+async def test_a_message_that_its_thread_has_settled_is_no_odd_result(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = asyncio.get_running_loop()
+
+    def refuses_in_a_thread(message: ReceivedMessage) -> object:
+        loop.call_soon_threadsafe(retry_later, message)
+        return ALREADY_SETTLED
+
+    result = await result_of(refuses_in_a_thread)
+    assert result.consume_result is ConsumeResult.CR_LATER
+    assert "has no meaning" not in caplog.text
 
 
 async def waits(message: ReceivedMessage) -> None:

@@ -2,7 +2,6 @@ from typing import Any
 
 import pytest
 
-from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.client.popping.pop_batch import PopBatch, PoppedMessage, PopReplyParser, PopTarget
 from roquet.client.reading.message import settle
 from roquet.model.errors import UsageError
@@ -16,10 +15,6 @@ HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 class RecordingAcknowledger:
     """Records acknowledgements and retries."""
-
-    replies: Any = None
-
-    pauses = ChosenPauses(None)
 
     def __init__(self) -> None:
         self.listed: list[PopBatch] = []

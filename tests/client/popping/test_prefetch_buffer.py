@@ -116,12 +116,11 @@ async def test_a_closed_buffer_releases_its_messages_and_wants_no_more() -> None
 
 
 class ReleasableMessage(FakeMessage):
-    """Owns itself, and records the delays after which it shall come again."""
+    """Records the delays after which it shall come again."""
 
     def __init__(self) -> None:
         self.delays: list[int] = []
         self._is_settled = False
-        self._owner = self
 
-    def retry(self, _: object, delay_ms: int) -> None:
+    def _retry(self, delay_ms: int, _error: object) -> None:
         self.delays.append(delay_ms)

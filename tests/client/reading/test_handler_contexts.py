@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from roquet.client.arguments import is_coroutine_function
 from roquet.client.config import Around
-from roquet.client.reading.handler_contexts import in_contexts
-from roquet.client.reading.handler_pool import is_coroutine_function
+from roquet.client.reading.handler_contexts import adapt_handler, in_contexts, within
 from roquet.model.errors import UsageError
 
 
@@ -80,6 +80,33 @@ async def test_they_see_the_exception_of_a_handler() -> None:
     assert "a sees bad" in it.seen
 
 
+async def test_a_false_result_is_an_error_to_them() -> None:
+    it = Recorder()
+
+    def handler(_message: Any) -> bool:
+        return False
+
+    async def coroutine(_message: Any) -> bool:
+        return False
+
+    with pytest.raises(UsageError, match="returned False"):
+        await in_contexts(coroutine, [it.waiting("a")])("m")
+    with pytest.raises(UsageError, match="returned False"):
+        in_contexts(handler, [it.plain("b")])("m")
+    assert it.seen == ["a enters m", "b enters m"], "neither leaves as after a success"
+
+
+def test_what_was_entered_is_left_when_the_next_one_fails() -> None:
+    it = Recorder()
+
+    def failing(_message: Any) -> Any:
+        raise ValueError("no session")
+
+    with pytest.raises(ValueError, match="no session"):
+        in_contexts(it.handler, [it.plain("a"), failing])("m")
+    assert it.seen == ["a enters m", "a sees no session"]
+
+
 def test_one_that_handles_the_exception_ends_the_call_well() -> None:
     @contextmanager
     def forgiving(_message: Any) -> Iterator[None]:
@@ -94,3 +121,24 @@ def test_a_plain_handler_has_nothing_around_it_that_waits() -> None:
     with pytest.raises(UsageError, match="gives no context manager for `with`"):
         in_contexts(it.handler, [it.waiting("a")])("m")
     assert it.seen == []
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_call_is_within_what_its_message_makes(*, is_async: bool) -> None:
+    it = Recorder()
+    manager: Any = it.plain("a")
+    handler = within(it.coroutine if is_async else it.handler, manager)
+    assert is_coroutine_function(handler) is is_async
+    assert (await handler("m") if is_async else handler("m")) == "done"
+    assert it.seen == ["a enters m", "handles m", "a leaves"]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_handler_gets_what_is_made_for_it_and_is_not_called_with_nothing(
+    *, is_async: bool
+) -> None:
+    it = Recorder()
+    handler = adapt_handler(it.coroutine if is_async else it.handler, lambda taken: taken or None)
+    results = [handler(taken) for taken in ("", "m")]
+    assert [await one if is_async else one for one in results] == [None, "done"]
+    assert it.seen == ["handles m"]

@@ -23,7 +23,7 @@ from roquet.client.reading.handler_pool import (
 )
 from roquet.client.reading.handler_result import ALREADY_SETTLED
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import InboundMessage, ReceivedMessage, retry_later
+from roquet.client.reading.message import InboundMessage, ReceivedMessage, retry_later, settle
 from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -413,6 +413,19 @@ async def test_a_message_settled_by_its_own_method_ignores_the_return() -> None:
 
     await run(refuse, inbox, owner, 200)
     assert (len(owner.done), len(owner.failed)) == (0, 200)
+
+
+async def test_what_a_thread_has_settled_goes_before_its_exception() -> None:
+    owner = RecordingOwner()
+    inbox = filled(owner, 200)
+    loop = asyncio.get_running_loop()
+
+    def acknowledge_and_fail(message: ReceivedMessage) -> None:
+        loop.call_soon_threadsafe(settle, message)
+        raise ValueError("after its work")
+
+    await run(acknowledge_and_fail, inbox, owner, 200)
+    assert (len(owner.done), len(owner.failed)) == (200, 0)
 
 
 async def test_a_thread_that_has_just_ended_is_not_taken_for_one_that_hangs() -> None:

@@ -24,7 +24,11 @@ class FakeMessage:
         self.said.append("handled")
 
     def retry(self, _: object, delay_ms: int | None) -> None:
-        self.said.append("given up" if delay_ms == DEAD_LETTER else "failed")
+        assert delay_ms == DEAD_LETTER
+        self.said.append("given up")
+
+    def _retry(self, _delay_ms: int | None, _error: object) -> None:
+        self.said.append("failed")
 
 
 async def forgotten() -> None:

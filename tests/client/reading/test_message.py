@@ -8,6 +8,7 @@ import pytest
 from roquet.client.reading.message import (
     DEAD_LETTER,
     InboundMessage,
+    MessageContext,
     ReceivedMessage,
     next_try,
     read_records,
@@ -156,7 +157,7 @@ def test_a_copy_for_the_next_try_is_decoded_anew() -> None:
             return [message.body]
 
     class Owner(RecordingOwner):
-        decoder = Decoder()
+        context = MessageContext(decoder=Decoder())
 
     message: ReceivedMessage[Any] = received(Owner(), packed(7, b"hello"))
     message.value.append("changed by a handler")

@@ -12,12 +12,11 @@ from tests.client.reading.test_handler_pool import RecordingOwner, filled
 from roquet.client.config import ConsumerConfig
 from roquet.client.reading.handler_pool import create_pool
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import DEAD_LETTER, ReceivedMessage, retry_later, settle
+from roquet.client.reading.message import ReceivedMessage, retry_later, settle
 from roquet.client.reading.message_batch import (
     BatchHandler,
     BatchInbox,
     MessageBatch,
-    adapt_handler,
     handler_of_batch,
     handler_of_one,
 )
@@ -166,18 +165,6 @@ async def test_a_wrong_result_is_a_failure_of_all_and_ends_the_run() -> None:
     assert owner.failed == [b"0", b"1"]
 
 
-async def test_a_settled_message_that_was_unreadable_does_not_decide_for_the_others() -> None:
-    owner = RecordingOwner()
-
-    async def handler(messages: Messages) -> None:
-        messages[0].unreadable = "no package"
-        await messages[0].dead_letter()
-        raise ValueError
-
-    await handled(handler, owner, 3, 3)
-    assert owner.delays == [DEAD_LETTER, None, None]
-
-
 async def test_messages_of_revoked_queues_do_not_hold_a_batch() -> None:
     owner = RecordingOwner()
     batch = MessageBatch([*iter(filled(owner, 2).pop, None)])
@@ -231,12 +218,24 @@ async def test_what_the_handler_did_not_get_is_put_back_with_the_others() -> Non
     batch = await batches.take()
     assert batch is not None
     first, second = batch.messages
-    batch.messages, batch.failed = [first], [(second, TimeoutError())]
+    batch.leave_out(lambda message: 1 // (int(message.body) - 1))
+    assert (batch.messages, [message for message, _ in batch.failed]) == ([first], [second])
     batches.put_first(batch)
     assert await taken(batches_of(inbox, 2)) == [0, 1]
+    assert second.has_failed is None
 
 
-def test_a_handler_is_not_called_with_nothing() -> None:
-    calls: list[object] = []
-    handler = adapt_handler(calls.append, lambda taken: taken or None)
-    assert (handler(0), handler(7), calls) == (None, None, [7])
+def test_what_cannot_be_read_is_left_out_and_has_failed() -> None:
+    messages = [*iter(filled(RecordingOwner(), 3).pop, None)]
+    batch = MessageBatch(messages)
+
+    def read(message: ReceivedMessage) -> None:
+        if message.body == b"1":
+            raise ValueError("no")
+
+    assert batch.leave_out(read) is batch
+    assert bodies(batch.messages) == [0, 2]
+    ((failed, error),) = batch.failed
+    assert (failed, str(error), failed.has_failed) == (messages[1], "no", True)
+    only = MessageBatch([messages[1]])
+    assert only.leave_out(read) is None

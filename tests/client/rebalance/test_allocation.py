@@ -9,13 +9,47 @@ from tests.client.conftest import FakeCluster, config_of, fake_cluster
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.session import Session
-from roquet.client.rebalance.allocation import QueueAllocator
+from roquet.client.rebalance.allocation import (
+    QueueAllocator,
+    broker_strategy,
+    check_consumption,
+    find_strategy,
+    strategy_name,
+)
 from roquet.model.errors import ConfigError, RoquetError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, HeartbeatData, MessageModel
+from roquet.rules.allocate import average, machine_room
 from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignment, QueueAssignments
 
 QUEUES = [MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)]
+
+
+def test_a_strategy_is_a_name_or_a_function() -> None:
+    assert find_strategy(ConsumerConfig().strategy) is average
+    assert find_strategy(average) is average
+    assert find_strategy("STICKY") is None
+    assert broker_strategy("STICKY") == "STICKY"
+    assert broker_strategy("AVG") is None
+    assert strategy_name("STICKY") == "STICKY"
+    assert strategy_name(average) == "AVG"
+    with pytest.raises(ConfigError, match="not int"):
+        find_strategy(5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"'BEST' is unknown; known are AVG, .*STICKY"):
+        find_strategy("BEST")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"message_model": MessageModel.LITE_SELECTIVE}, "message_model"),
+        ({"strategy": "NOBODY"}, "'NOBODY' is unknown"),
+        ({"strategy": machine_room([])}, "MACHINE_ROOM needs at least one room"),
+    ],
+)
+def test_settings_that_cannot_work_together_are_said(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_consumption(ConsumerConfig(**settings))
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from roquet.client.spans.client_spans import LINKS_MAX, ClientSpans, SpannedClient
@@ -96,6 +96,28 @@ def test_a_reply_without_messages_has_no_span_and_one_with_many_has_so_many_link
     assert len(span.links) == LINKS_MAX
     assert attributes["messaging.batch.message_count"] == LINKS_MAX + 1
     assert (span.start_time, span.end_time) == (3_000_000_000, 5_000_000_000)
+
+
+def test_a_batch_has_a_span_that_is_linked_to_its_messages_and_begins_a_trace() -> None:
+    spans, kept = spans_of()
+    with spans.settle("outside", Received()), spans.process_batch([Received(CONTEXT), Received()]):
+        pass
+    span, _outer = kept.get_finished_spans()
+    attributes = dict(span.attributes or {})
+    assert (span.name, span.kind, span.parent) == ("process t", SpanKind.CONSUMER, None)
+    assert [f"{link.context.span_id:016x}" for link in span.links] == ["b7ad6b7169203331"]
+    assert attributes["messaging.batch.message_count"] == 2
+    assert attributes["messaging.destination.name"] == "t"
+    assert attributes["messaging.operation.type"] == "process"
+
+
+def test_a_batch_of_several_topics_names_none() -> None:
+    spans, kept = spans_of()
+    with spans.process_batch([Received(topic="t"), Received(topic="u")]):
+        pass
+    span, attributes = only(kept)
+    assert span.name == "process"
+    assert "messaging.destination.name" not in attributes
 
 
 def test_a_failed_request_for_messages_has_its_error() -> None:

@@ -84,6 +84,18 @@ def message(topic: str = "t", properties: bytes = b"UNIQ_KEY\x01ID\x02KEYS\x01k\
     return ReceivedMessage(queue, record.decode(packed), RecordingOwner())
 
 
+def handle(tracer: Tracer, *messages: ReceivedMessage) -> None:
+    with tracer.handling(messages):
+        pass
+
+
+def records_of_handlers(
+    delivery: FakeDelivery,
+) -> tuple[list[ConsumeStartTrace], list[ConsumeEndTrace]]:
+    begun = [one for one in delivery.records if isinstance(one, ConsumeStartTrace)]
+    return begun, [one for one in delivery.records if isinstance(one, ConsumeEndTrace)]
+
+
 async def test_records_are_written_together_with_all_ids_as_keys() -> None:
     tracer, delivery = tracer_of()
     sends(tracer, 3)
@@ -112,10 +124,9 @@ async def test_records_of_handlers_leave_as_soon_as_there_are_enough() -> None:
     """A second's worth would not fit before the next timer."""
     tracer, delivery = tracer_of()
     tracer.start()
-    traced = tracer.wrap(lambda message: None)
     for _ in range(10):
         for _ in range(WAITING_MAX // 4):
-            traced(message())
+            handle(tracer, message())
         await asyncio.sleep(0.01)
     assert tracer.lost == 0
     assert len(delivery.records) == 10 * WAITING_MAX // 4 * 2
@@ -161,51 +172,68 @@ async def test_a_close_waits_for_the_trace_up_to_a_limit(caplog: pytest.LogCaptu
 
 async def test_handlers_are_traced_with_their_outcome() -> None:
     tracer, delivery = tracer_of()
-
-    async def good(message: ReceivedMessage) -> None:
+    with tracer.handling([message()]):
         await asyncio.sleep(0.02)
-
-    async def bad(message: ReceivedMessage) -> None:
+    with pytest.raises(ValueError, match="no"), tracer.handling([message()]):
         raise ValueError("no")
-
-    async def nacks(message: ReceivedMessage) -> None:
-        await message.nack()
-
-    await tracer.wrap(good)(message())  # type: ignore[misc]
-    with pytest.raises(ValueError, match="no"):
-        await tracer.wrap(bad)(message())  # type: ignore[misc]
-    await tracer.wrap(nacks)(message())  # type: ignore[misc]
-    tracer.wrap(print)(message())
-    with pytest.raises(TypeError):
-        tracer.wrap(cast("Any", int))(message())
-    tracer.wrap(lambda _: False)(message())
+    refused = message()
+    with tracer.handling([refused]):
+        await refused.nack()
     await tracer.flush()
-    begun = [one for one in delivery.records if isinstance(one, ConsumeStartTrace)]
-    ended = [one for one in delivery.records if isinstance(one, ConsumeEndTrace)]
+    begun, ended = records_of_handlers(delivery)
     assert [one.outcome for one in ended] == [
-        ConsumeReturnType.SUCCESS, ConsumeReturnType.RAISED, ConsumeReturnType.FAILED,
         ConsumeReturnType.SUCCESS, ConsumeReturnType.RAISED, ConsumeReturnType.FAILED,
     ]  # fmt: skip
     assert [one.success for one in ended] == [one.outcome == 0 for one in ended]
     assert [one.request_id for one in begun] == [one.request_id for one in ended]
-    assert len({one.request_id for one in begun}) == 6
+    assert len({one.request_id for one in begun}) == 3
     assert (begun[0].message_id, begun[0].keys, begun[0].tries) == ("ID", "k", 1)
     assert ended[0].took_ms >= 20
 
 
+async def test_messages_of_a_batch_share_the_request_and_the_time_and_have_their_own_outcome() -> (
+    None
+):
+    tracer, delivery = tracer_of()
+    good, acked, refused, in_thread = batch = [message() for _ in range(4)]
+
+    async def handle_batch() -> None:
+        with tracer.handling(batch):
+            await acked.ack()
+            await refused.dead_letter()
+            in_thread.has_failed = False  # the loop settles it later
+            await asyncio.sleep(0.04)
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await handle_batch()
+    await tracer.flush()
+    begun, ended = records_of_handlers(delivery)
+    assert [len(begun), len(ended)] == [4, 4]
+    (request_id,) = {one.request_id for one in begun}
+    assert {one.request_id for one in ended} == {request_id}
+    assert [one.took_ms for one in ended] == [10] * 4
+    assert [one.outcome for one in ended] == [
+        ConsumeReturnType.RAISED, ConsumeReturnType.SUCCESS,
+        ConsumeReturnType.FAILED, ConsumeReturnType.SUCCESS,
+    ]  # fmt: skip
+    assert not good.is_settled
+
+
 async def test_some_messages_are_not_traced() -> None:
     tracer, delivery = tracer_of()
-    tracer.wrap(print)(message("RMQ_SYS_TRACE_TOPIC"))
-    tracer.wrap(print)(message(properties=b"TRACE_ON\x01false\x02"))
+    untraced = message(properties=b"TRACE_ON\x01false\x02")
+    handle(tracer, message("RMQ_SYS_TRACE_TOPIC"), untraced)
+    handle(tracer, untraced, message())
     await tracer.flush()
-    assert delivery.records == []
+    assert [len(records) for records in records_of_handlers(delivery)] == [1, 1]
 
 
 async def test_a_message_whose_properties_are_not_utf_8_is_traced() -> None:
     tracer, delivery = tracer_of()
-    tracer.wrap(print)(message(properties=b"KEYS\x01\xff a\x02"))
+    handle(tracer, message(properties=b"KEYS\x01\xff a\x02"))
     await tracer.flush()
-    (begun,) = [one for one in delivery.records if isinstance(one, ConsumeStartTrace)]
+    (begun,), _ = records_of_handlers(delivery)
     assert begun.keys == "\ufffd a"
 
 

@@ -5,21 +5,23 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from msgspec.structs import replace
+
+from roquet.client.arguments import is_coroutine_function
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.session import Session
 from roquet.client.connection.threads import run_in_thread
 from roquet.client.operator.running_info import ConsumerStatus
 from roquet.client.popping.pop_batch import PoppedMessage
-from roquet.client.reading.handler_pool import MessageHandler, is_coroutine_function
-from roquet.client.reading.handler_result import HandlerResults
+from roquet.client.reading.handler_pool import MessageHandler
+from roquet.client.reading.handler_result import ALREADY_SETTLED, HandlerResults
 from roquet.client.reading.message import (
     DEAD_LETTER,
     InboundMessage,
+    MessageContext,
     ReceivedMessage,
-    ValueDecoder,
     settle,
 )
-from roquet.client.reading.request_reply import ReplySender
 from roquet.client.rebalance.rebalancer import Rebalancer
 from roquet.model import properties as names
 from roquet.model.errors import CallRefused, FieldError, RecordError
@@ -49,14 +51,10 @@ class ResultRecorder:
 
     is_held = True
 
-    def __init__(
-        self, replies: ReplySender, namespace: str | None, decoder: ValueDecoder | None
-    ) -> None:
+    def __init__(self, context: MessageContext) -> None:
         self.verdict: ConsumeResult | None = None
         self.remark: str | None = None
-        self.namespace = namespace
-        self.decoder = decoder
-        self.replies = replies
+        self.context = context
 
     def finish(self, message: InboundMessage) -> None:
         """Record a success."""
@@ -96,13 +94,11 @@ class DirectConsumer:
     def __init__(
         self,
         config: ConsumerConfig,
-        replies: ReplySender,
         kind: type[ReceivedMessage[Any]],
-        decoder: ValueDecoder | None = None,
+        context: MessageContext,
     ) -> None:
         self._config = config
-        self._decoder = decoder
-        self._replies = replies
+        self._context = replace(context, pauses=None)  # as the message does not come again
         self._kind = kind
         self._handler: MessageHandler[Any] | None = None
         self._count = 0
@@ -127,7 +123,7 @@ class DirectConsumer:
             raise CallRefused(
                 ResponseCode.SYSTEM_BUSY, f"{self._count} messages are being handled directly"
             )
-        recorder = ResultRecorder(self._replies, self._config.namespace, self._decoder)
+        recorder = ResultRecorder(self._context)
         message = self._message(call, recorder)
         self._count += 1
         try:
@@ -157,7 +153,7 @@ class DirectConsumer:
             recorder.verdict = ConsumeResult.CR_THROW_EXCEPTION
             recorder.remark = f"{type(error).__name__}: {error}"
         else:
-            if result is None:
+            if result is None or result is ALREADY_SETTLED:
                 settle(message)
             else:
                 HandlerResults().settle(message, result)

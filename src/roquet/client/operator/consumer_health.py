@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from msgspec.structs import asdict
+
 from roquet.client.connection.session import Session
 from roquet.client.reading.handler_pool import HandlerPool
 from roquet.rules.health import ConsumerHealth, StuckHandler
@@ -32,12 +34,8 @@ def consumer_health(
     ages = [] if pool is None else pool.ages(now_ms)
     stuck = sorted(((ms, repr(m)) for m, ms in ages if m and ms >= stuck_ms), reverse=True)
     failures = [source.failure for source in sources if source.failure is not None]
-    base = session.health(*failures)
     return ConsumerHealth(
-        is_open=base.is_open,
-        brokers=base.brokers,
-        lost_brokers=base.lost_brokers,
-        last_error=base.last_error,
+        **asdict(session.health(*failures)),
         has_queues=has_queues,
         queues=len(sources),
         lag=sum(known) if len(known) == len(lags) else None,

@@ -12,19 +12,16 @@ import msgspec
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
-from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.client.connection.session import Session
 from roquet.client.metrics import HANDLED
 from roquet.client.popping.pop_batch import PopBatch, PoppedMessage
 from roquet.client.reading.message import (
     DEAD_LETTER,
     UNREADABLE,
+    UNREADABLE_PAUSE_MS,
     InboundMessage,
-    Replies,
-    unreadable_pause_ms,
 )
-from roquet.client.reading.request_reply import ReplySender
-from roquet.client.reading.retry import RetrySender, note_dead_letter
+from roquet.client.reading.retry import RetrySender
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, RoquetError
 from roquet.model.topic import SubscriptionGroup
@@ -75,9 +72,7 @@ class PopAcks:
         self._wakeup = Wakeup()
         self.acked_ms: int | None = None
         """Time of the last acknowledgement that a broker took; None before the first one."""
-        self.pauses = ChosenPauses(config.backoff)
         self._retries = RetrySender(session, config, group)
-        self.replies: Replies = ReplySender(session, config, group)
 
     # -- acknowledged ------------------------------------------------------------------------
 
@@ -178,7 +173,7 @@ class PopAcks:
             metrics.add(HANDLED, 1, batch.target.topic, self._group, "failed")
         try:
             if delay_ms == UNREADABLE:
-                await self._change(batch, message, unreadable_pause_ms(message), suspend=True)
+                await self._change(batch, message, UNREADABLE_PAUSE_MS, suspend=True)
                 return
             group = await self._settings(broker)
             if delay_ms == DEAD_LETTER or times >= self._limit(group):
@@ -195,7 +190,7 @@ class PopAcks:
         """Send a message to the dead letters, and acknowledge it after that."""
         await self._retries.send_back(message, DEAD_LETTER)
         batch.finish(message, has_failed=True)
-        note_dead_letter(message, self._group, self._config.metrics)
+        self._retries.note_dead_letter(message)
 
     async def _change(
         self,

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from roquet.client.arguments import check_number
-from roquet.client.connection.chosen_pauses import ChosenPauses
-from roquet.client.reading.message import InboundMessage, ReceivedMessage, Replies, ValueDecoder
+from roquet.client.reading.message import InboundMessage, MessageContext, ReceivedMessage
 from roquet.model import properties as names
 from roquet.model.message import V_co
 from roquet.model.queue import MessageQueue
@@ -26,9 +25,6 @@ from roquet.wire.records.record import Record, decode_properties
 
 class PopAcknowledger(Protocol):
     """Tells the broker how messages were settled."""
-
-    replies: Replies
-    pauses: ChosenPauses
 
     def ack(self, batch: "PopBatch") -> None:
         """Acknowledge the newly finished messages of a batch."""
@@ -57,10 +53,7 @@ class PopTarget(msgspec.Struct, frozen=True):
     group: str
     acks: PopAcknowledger
     clock: Clock
-    namespace: str | None = None
-    """The client's namespace, which is removed from topic names."""
-    decoder: ValueDecoder | None = None
-    """None where values are bodies."""
+    messages: MessageContext = MessageContext()
 
 
 class PopBatch:
@@ -82,24 +75,9 @@ class PopBatch:
         self.is_listed = False
 
     @property
-    def namespace(self) -> str | None:
-        """The client's namespace, which is removed from topic names."""
-        return self.target.namespace
-
-    @property
-    def decoder(self) -> ValueDecoder | None:
-        """Makes values of the messages' bodies."""
-        return self.target.decoder
-
-    @property
-    def replies(self) -> Replies:
-        """Sends replies to requests."""
-        return self.target.acks.replies
-
-    @property
-    def pauses(self) -> ChosenPauses:
-        """Chooses pauses before next tries."""
-        return self.target.acks.pauses
+    def context(self) -> MessageContext:
+        """Context that the messages share with all others of their consumer."""
+        return self.target.messages
 
     @property
     def is_held(self) -> bool:

@@ -15,7 +15,7 @@ from roquet.client.reading.message import give_up, read_records, retry_later, se
 from roquet.client.reading.pull_request import SubscriptionFilter
 from roquet.client.spans.message_attributes import MessageRequest
 from roquet.log_records import logger
-from roquet.model.errors import RecordError, RoquetError
+from roquet.model.errors import RecordError
 from roquet.wire.calls.pop import Pop, PopReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.record import Record
@@ -116,7 +116,7 @@ class PopLoop:
             is_more_expected = await self._take(await self._pop(count))
             self._throttle.clear()
         except Exception as error:
-            self._log_failure(error)
+            self._throttle.report(error)
             if (spans := self._session.spans) is not None:
                 spans.receive_failed(self._request, error, self._took_ms())
             self._session.routes.invalidate()
@@ -128,11 +128,6 @@ class PopLoop:
 
     def _took_ms(self) -> int:
         return self._config.clock.monotonic_ms() - self._asked_ms
-
-    def _log_failure(self, error: Exception) -> None:
-        if not isinstance(error, RoquetError):  # a bug: log its traceback
-            log.error("pop of %s failed", self._target.topic, exc_info=error)
-        self._throttle.report(error)
 
     async def _pop(self, count: int) -> PopReply:
         config, wanted = self._config, self._message_filter.subscription

@@ -7,14 +7,16 @@ schema registry that cannot be reached, lets the message come again as a handler
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
 
 from roquet.client.arguments import check_plain_function
+from roquet.client.reading.handler_contexts import adapt_handler
 from roquet.client.reading.handler_pool import MessageHandler
 from roquet.client.reading.handler_result import fail_message
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import InboundMessage, M
-from roquet.client.reading.message_batch import MessageBatch, adapt_handler
+from roquet.client.reading.message_batch import MessageBatch
 from roquet.log_records import logger
 from roquet.model.errors import BodyError, CodecMissing
 from roquet.rules.consumption.dead_letter_reason import error_reason, is_of_the_message
@@ -49,33 +51,25 @@ class BodyDecoder:
             raise BodyError(text) from error
 
 
-def decode_for_handler(handler: MessageHandler[M]) -> MessageHandler[M]:
-    """Wrap a handler, so that only messages with a value reach it; for others it raises."""
-    return adapt_handler(handler, _with_value)
+READ_BODY: Final = attrgetter("body")
+READ_VALUE: Final = attrgetter("value")
 
 
-def decode_for_batch_handler(
-    handler: MessageHandler[MessageBatch[M]],
-) -> MessageHandler[MessageBatch[M]]:
-    """Wrap a handler of batches, so that only messages with a value reach it."""
-    return adapt_handler(handler, _without_failed)
+def read_for_handler(
+    handler: MessageHandler[Any], read: Callable[[Any], object]
+) -> MessageHandler[Any]:
+    """Wrap a handler, so that it gets only messages that `read` can read; it raises for others.
 
+    From a batch those are left out, and fail when it is settled.
+    """
 
-def _with_value(message: M) -> M:
-    _ = message.value
-    return message
+    def readable(taken: Any) -> Any:
+        if isinstance(taken, MessageBatch):
+            return taken.leave_out(read)
+        read(taken)
+        return taken
 
-
-def _without_failed(batch: MessageBatch[M]) -> MessageBatch[M] | None:
-    """Leave the messages with a value in a batch; None when there are none."""
-    decoded, failed = list[M](), list[tuple[M, Exception]]()
-    for message in batch.messages:
-        try:
-            decoded.append(_with_value(message))
-        except Exception as error:
-            failed.append((message, error))
-    batch.messages, batch.failed = decoded, failed
-    return batch if decoded else None
+    return adapt_handler(handler, readable)
 
 
 class DecodedInbox(Inbox[M]):
@@ -101,14 +95,10 @@ class DecodedInbox(Inbox[M]):
                 return message
         return None
 
-    def put_first(self, message: M) -> None:
-        """Put a message that was taken before back to the front."""
-        self._source.put_first(message)
-
     def _is_handed_out(self, message: M) -> bool:
         """Decode a message; False when it goes to the dead letters, or comes again."""
         try:
-            _ = message.value
+            READ_VALUE(message)
         except Exception as error:
             if self._has_dead_letters:
                 fail_message(message, error)

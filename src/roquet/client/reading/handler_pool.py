@@ -7,7 +7,6 @@ Workers are polled for handlers that hang, which costs the handlers nothing.
 """
 
 import asyncio
-import inspect
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,6 +15,7 @@ from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeAlias, cast
 
+from roquet.client.arguments import is_coroutine_function
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import cancel_and_wait
 from roquet.client.reading.handler_result import (
@@ -51,13 +51,6 @@ AsyncMessageHandler: TypeAlias = Callable[[M], Awaitable[object]]
 MessageHandler: TypeAlias = Callable[[M], object]
 """A user's function of a message, as `MessageHandler[ReceivedMessage]`: an `async def`, or a plain
 `def`, which runs in threads. A return acknowledges the message, an exception fails it."""
-
-
-def is_coroutine_function(handler: MessageHandler[Any]) -> bool:
-    """Whether a handler is an `async def`, or an object whose `__call__` is one."""
-    if inspect.iscoroutinefunction(handler):
-        return True
-    return inspect.iscoroutinefunction(type(handler).__call__)
 
 
 class WorkerSlot:
@@ -334,11 +327,12 @@ class ThreadPool(Generic[M]):
             if outcome is None:
                 settle(message)
             elif isinstance(outcome, HandlerError):
-                fail_message(message, outcome.error)
+                # What the handler has settled itself is on the way to the loop, and goes first.
+                self._loop.call_soon(fail_message, message, outcome.error)
+            elif outcome is ALREADY_SETTLED:
+                self._loop.call_soon(settle, message)  # for the same reason
             elif outcome is SKIPPED:
                 retry_later(message)  # of a lost queue: this only ends the try
-            elif outcome is ALREADY_SETTLED:
-                pass  # its settlement is on the way to the loop
             else:
                 self._results.settle(message, outcome)
         self._back.set()

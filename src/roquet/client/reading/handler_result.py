@@ -26,7 +26,16 @@ SKIPPED: Final = object()
 
 
 ALREADY_SETTLED: Final = object()
-"""Result of a message that was settled by its own methods."""
+"""Result of a handler that has settled messages by their own methods, in a thread."""
+
+RETURNED_FALSE: Final = "the handler returned False: raise, or nack the message"
+
+
+def check_result(result: object) -> object:
+    """Return a handler's result; UsageError for False, so that what is around the call sees it."""
+    if result is False:
+        raise UsageError(RETURNED_FALSE)
+    return result
 
 
 class HandlerResults:
@@ -48,9 +57,7 @@ class HandlerResults:
             fail_message(message, error)
             self._abort_reads(error)
         elif result is False:
-            fail_message(
-                message, UsageError("the handler returned False: raise, or nack the message")
-            )
+            fail_message(message, UsageError(RETURNED_FALSE))
         else:
             if not self._is_said:
                 self._is_said = True

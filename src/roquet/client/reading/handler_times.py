@@ -1,11 +1,12 @@
 """Handler times: measures how long the calls of a user's handler take, short ones by samples."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Final
 
 from roquet.client.metrics import HANDLE_SECONDS, ClientMetrics
-from roquet.client.reading.handler_pool import is_coroutine_function
+from roquet.client.reading.handler_contexts import within
 from roquet.net.clock import Clock
 
 UNTIMED_MAX: Final = 63
@@ -19,28 +20,20 @@ def timed(
     """Wrap a handler, so that its calls are timed by topic; an `async def` stays awaitable."""
     left, lock = 0, Lock()
 
-    def observe(message: Any, took_ms: int) -> None:
+    @contextmanager
+    def timing(message: Any) -> Iterator[None]:
         nonlocal left
-        left = 0 if took_ms else UNTIMED_MAX
-        with lock:  # plain handlers run in threads
-            times = metrics.times(HANDLE_SECONDS, message.queue.topic, group)
-            times.observe(took_ms / 1000)
-
-    async def awaited(message: Any) -> object:
         began_ms = clock.monotonic_ms()
         try:
-            return await handler(message)
+            yield
         finally:
-            observe(message, clock.monotonic_ms() - began_ms)
+            took_ms = clock.monotonic_ms() - began_ms
+            left = 0 if took_ms else UNTIMED_MAX
+            with lock:  # plain handlers run in threads
+                times = metrics.times(HANDLE_SECONDS, message.queue.topic, group)
+                times.observe(took_ms / 1000)
 
-    def called(message: Any) -> object:
-        began_ms = clock.monotonic_ms()
-        try:
-            return handler(message)
-        finally:
-            observe(message, clock.monotonic_ms() - began_ms)
-
-    call = awaited if is_coroutine_function(handler) else called
+    call = within(handler, timing)
 
     def sampled(message: Any) -> object:
         nonlocal left

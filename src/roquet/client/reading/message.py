@@ -1,10 +1,12 @@
 """ReceivedMessage: a message of a consumer, with its methods to settle it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, Generic, NoReturn, Protocol, Self, TypeVar, cast
+
+import msgspec
 
 from roquet.client.arguments import check_reason, check_timeout
 from roquet.client.connection.chosen_pauses import ChosenPauses
@@ -38,13 +40,6 @@ again after a pause, and the try does not count."""
 UNREADABLE_PAUSE_MS: Final = 30_000
 """Pause before a message comes again whose body cannot be read here."""
 
-COMPANION: Final = "it was handled together with a message that cannot be read here"
-"""Instead of the reason why a message is unreadable: it comes again after COMPANION_PAUSE_MS, while
-the other one still waits."""
-
-COMPANION_PAUSE_MS: Final = 1_000
-"""Pause before such a message comes again."""
-
 DamagedRecordListener = Callable[[int, RecordError], object]
 """Called with the queue offset of an unreadable record, and the error."""
 
@@ -63,12 +58,12 @@ class MessageOwner(Protocol):
         """Let the message come again after a delay; None leaves the delay to the owner.
 
         DEAD_LETTER instead of a delay: it never comes again, but goes to the dead letters.
-        UNREADABLE: it comes again after `unreadable_pause_ms`, and its tries do not count.
+        UNREADABLE: it comes again after UNREADABLE_PAUSE_MS, and its tries do not count.
         """
 
 
 class Replies(Protocol):
-    """Sends replies to requests, for owners that have it as `replies`."""
+    """Sends replies to requests."""
 
     async def reply(
         self, message: "InboundMessage[Any]", body: bytes, properties: Mapping[str, str]
@@ -77,17 +72,34 @@ class Replies(Protocol):
 
 
 class ValueDecoder(Protocol):
-    """Makes values of bodies, for owners that have it as `decoder`."""
+    """Makes values of bodies."""
 
     def value_of(self, message: "InboundMessage[Any]") -> Any:
         """Decode the message's body. Raises BodyError when that cannot be done."""
 
 
+class MessageContext(msgspec.Struct, frozen=True):
+    """Context that all messages of a consumer share; their owners have it as `context`, if any."""
+
+    namespace: str | None = None
+    """The client's namespace, which is removed from topic names."""
+    decoder: ValueDecoder | None = None
+    """None where values are bodies."""
+    replies: Replies | None = None
+    """None where requests cannot be replied to."""
+    pauses: ChosenPauses | None = None
+    """None where the default pauses apply to failed messages."""
+
+
+_NO_CONTEXT: Final = MessageContext()
+
+
 class InboundMessage(Generic[V_co]):
     """A message as its broker stored it, and its settlement."""
 
-    has_failed = False
-    """Whether this try was reported as failed."""
+    has_failed: bool | None = None
+    """Whether this try is reported as failed, which a thread may know before it is settled; None
+    while it is not known, and for a settled try that has not failed."""
     unreadable = ""
     """Why the body, which was asked for, cannot be read before a package is installed."""
     undecodable: str | None = None
@@ -133,7 +145,7 @@ class InboundMessage(Generic[V_co]):
         Raises BodyError for a body that `decode` cannot read. It comes from consumers without dead
         letters alone: others have moved such a message there.
         """
-        decoder: ValueDecoder | None = getattr(self._owner, "decoder", None)
+        decoder = self._context.decoder
         return cast("V_co", self.body if decoder is None else decoder.value_of(self))
 
     @property
@@ -144,7 +156,7 @@ class InboundMessage(Generic[V_co]):
     @property
     def topic(self) -> str:
         """The original topic, also of a message from the retry topic."""
-        return unwrap(getattr(self._owner, "namespace", None), self.whole_topic)
+        return unwrap(self._context.namespace, self.whole_topic)
 
     def __reduce__(self) -> NoReturn:
         """Raise UsageError: only the consumer of this process can settle the message."""
@@ -279,6 +291,19 @@ class InboundMessage(Generic[V_co]):
         """Whether this try was settled."""
         return self._is_settled
 
+    @property
+    def _context(self) -> MessageContext:
+        return getattr(self._owner, "context", _NO_CONTEXT)
+
+    def _retry(self, delay_ms: int | None, error: BaseException | None) -> None:
+        """Let the message come again; see `retry_later`."""
+        owner, pauses = self._owner, self._context.pauses
+        if self.unreadable:
+            delay_ms = UNREADABLE
+        elif delay_ms is None and pauses is not None and owner.is_held:
+            delay_ms = pauses.pause_ms(self.tries + 1, error)
+        owner.retry(self, delay_ms)
+
 
 # What the client does to messages: functions, which editors do not offer as methods of a message.
 
@@ -302,15 +327,8 @@ def retry_later(
 
     None leaves the pause to the user's backoff, which gets the error, and else to the owner.
     """
-    owner = message._owner
     if not message._is_settled:
-        if message.unreadable:
-            delay_ms = UNREADABLE
-        else:
-            pauses: ChosenPauses | None = getattr(owner, "pauses", None)
-            if delay_ms is None and pauses is not None and owner.is_held:
-                delay_ms = pauses.pause_ms(message.tries + 1, error)
-        owner.retry(message, delay_ms)  # raises in another event loop
+        message._retry(delay_ms, error)  # raises in another event loop
         message._is_settled = message.has_failed = True
 
 
@@ -322,31 +340,6 @@ def give_up(message: InboundMessage[Any], reason: str | None = None) -> None:
         message._is_settled = message.has_failed = True
 
 
-def set_unreadable(messages: Sequence[InboundMessage[Any]]) -> None:
-    """Let messages, of which one cannot be read before a package is installed, fail as such.
-
-    Those that can be read come again sooner, so that they do not meet it again for ever.
-    """
-    for message in messages:
-        if not message._is_settled:
-            message.unreadable = _missing_package(message._record.sys_flag) or COMPANION
-
-
-def _missing_package(sys_flag: int) -> str:
-    try:
-        decompress(b"", sys_flag)  # the package is needed before the body is looked at
-    except CodecMissing as error:
-        return str(error)
-    except RecordError:
-        pass
-    return ""
-
-
-def unreadable_pause_ms(message: InboundMessage[Any]) -> int:
-    """Pause before a message comes again that is unreadable, or was handled with such a one."""
-    return COMPANION_PAUSE_MS if message.unreadable == COMPANION else UNREADABLE_PAUSE_MS
-
-
 def next_try(message: AnyM) -> AnyM:
     """Copy a message for its next try; settling this one later has no effect on the copy."""
     again = object.__new__(type(message))
@@ -354,8 +347,8 @@ def next_try(message: AnyM) -> AnyM:
     if message._record.sys_flag & COMPRESSED:  # it may wait for long
         again.__dict__.pop("body", None)
     again.__dict__.pop("value", None)  # the handler may have changed it
-    again.undecodable = again.dead_letter_reason = None
-    again._is_settled = again.has_failed = False
+    again.undecodable = again.dead_letter_reason = again.has_failed = None
+    again._is_settled = False
     again.tries += not message.unreadable
     again.unreadable = ""
     return again
@@ -390,8 +383,7 @@ class ReceivedMessage(InboundMessage[V_co]):
 
         A reply does not settle the message: the end of the handler does, or `ack`.
         """
-        replies: Replies | None = getattr(self._owner, "replies", None)
-        if replies is None:
+        if (replies := self._context.replies) is None:
             raise UsageError(f"{self!r} cannot be replied to here")
         return await replies.reply(self, body, properties)
 

@@ -8,17 +8,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Generic, Self, TypeAlias
 
-from roquet.client.reading.handler_pool import MessageHandler, is_coroutine_function
+from roquet.client.arguments import TIMEOUT_MS_MAX, check_number
+from roquet.client.reading.handler_contexts import adapt_handler
+from roquet.client.reading.handler_pool import MessageHandler
 from roquet.client.reading.handler_result import fail_message
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import (
-    InboundMessage,
-    M,
-    ReceivedMessage,
-    retry_later,
-    set_unreadable,
-    settle,
-)
+from roquet.client.reading.message import InboundMessage, M, ReceivedMessage, retry_later, settle
 
 BATCH_SIZE: Final = 500
 """Default number of messages of one batch."""
@@ -42,7 +37,6 @@ class MessageBatch(ReceivedMessage[Any], Generic[M]):
         """Those that the handler does not get, and why: they fail when the batch is settled."""
         self._taken = messages
         self.queue = messages[0].queue
-        self._error: BaseException | None = None
         self.tries = min(message.tries for message in messages)
         self._is_settled = False
 
@@ -62,35 +56,30 @@ class MessageBatch(ReceivedMessage[Any], Generic[M]):
         """Whether any of the messages still belongs to this consumer."""
         return any(message.is_held for message in self.messages)
 
-    @property
-    def unreadable(self) -> str:  # type: ignore[override]
-        """Why one of the bodies cannot be read; those of settled messages do not count."""
-        left = (message for message in self.messages if not message.is_settled)
-        return next((message.unreadable for message in left if message.unreadable), "")
-
     def finish(self, _batch: InboundMessage[Any]) -> None:
         """Report the messages as handled."""
         for message in self.messages:
             settle(message)
         self._fail_others()
 
-    @property
-    def pauses(self) -> Self:
-        """The batch itself, which keeps the error for its messages."""
-        return self
-
-    def pause_ms(self, _attempt: int, error: BaseException | None) -> None:
-        """Return None: each message has a pause of its own, by the error."""
-        self._error = error
-
-    def retry(self, _batch: InboundMessage[Any], delay_ms: int | None) -> None:
-        """Let the messages come again after a delay; None leaves it to their owners."""
-        if self.unreadable:
-            set_unreadable(self.messages)  # no try of the others counts either
+    def _retry(self, delay_ms: int | None, error: BaseException | None) -> None:
         for message in self.messages:
-            retry_later(message, delay_ms, self._error)
-        self._error = None
+            retry_later(message, delay_ms, error)
         self._fail_others()
+
+    def leave_out(self, read: Callable[[M], object]) -> Self | None:
+        """Leave out the messages for which `read` raises; return None when no other is left."""
+        failed: list[tuple[M, Exception]] = []
+        for message in self.messages:
+            try:
+                read(message)
+            except Exception as error:
+                message.has_failed = True
+                failed.append((message, error))
+        if failed:
+            self.failed, unread = failed, {message for message, _ in failed}
+            self.messages = [message for message in self.messages if message not in unread]
+        return self if self.messages else None
 
     def _fail_others(self) -> None:
         for message, error in self.failed:
@@ -102,9 +91,11 @@ class BatchInbox(Inbox[MessageBatch[M]]):
 
     def __init__(self, inbox: Inbox[M], size: int, wait_ms: int) -> None:
         super().__init__()
+        check_number(size, "size", 1)
+        check_number(wait_ms, "wait_ms", 0, TIMEOUT_MS_MAX)
         self._source = inbox
         self._size = size
-        self._wait_s = wait_ms / 1000
+        self.wait_ms = wait_ms
         self._turn = asyncio.Lock()
         """One worker at a time collects, so that batches are as full as they can be."""
 
@@ -124,7 +115,7 @@ class BatchInbox(Inbox[MessageBatch[M]]):
                         messages.append(message)
                         if len(messages) == 1:
                             now_s = asyncio.get_running_loop().time()
-                            waiting.reschedule(now_s + self._wait_s)
+                            waiting.reschedule(now_s + self.wait_ms / 1000)
             except TimeoutError:
                 pass
             except BaseException:
@@ -133,8 +124,11 @@ class BatchInbox(Inbox[MessageBatch[M]]):
         return MessageBatch(messages) if messages else None
 
     def put_first(self, message: MessageBatch[M]) -> None:
-        """Put the messages of a batch back to the front."""
-        self._source.put_back([*message.messages, *(failed for failed, _ in message.failed)])
+        """Put the messages of a batch back to the front, for another call of the same try."""
+        failed = [each for each, _ in message.failed]
+        for each in failed:
+            each.has_failed = None
+        self._source.put_back([*message.messages, *failed])
 
     def abort(self, error: Exception) -> None:
         """Make reads raise an error."""
@@ -149,16 +143,3 @@ def handler_of_batch(handler: BatchHandler[M]) -> MessageHandler[MessageBatch[M]
 def handler_of_one(handler: MessageHandler[MessageBatch[M]]) -> MessageHandler[M]:
     """Make a handler of one message, which becomes a batch of its own."""
     return adapt_handler(handler, lambda message: MessageBatch([message]))
-
-
-def adapt_handler(
-    handler: Callable[[Any], Any], adapt: Callable[[Any], Any]
-) -> Callable[[Any], Any]:
-    """Wrap a handler, so that it gets what `adapt` makes; it is not called with None."""
-    if is_coroutine_function(handler):
-
-        async def awaited(taken: Any) -> object:
-            return None if (given := adapt(taken)) is None else await handler(given)
-
-        return awaited
-    return lambda taken: None if (given := adapt(taken)) is None else handler(given)

@@ -8,20 +8,18 @@ import msgspec
 
 from roquet.client.config import flow_limits
 from roquet.client.connection.background import BackgroundTasks, ErrorLogThrottle, Wakeup
-from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.client.reading.consume_rates import ConsumeRates
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import (
     UNREADABLE,
+    UNREADABLE_PAUSE_MS,
     InboundMessage,
+    MessageContext,
     ReceivedMessage,
-    ValueDecoder,
     next_try,
     read_records,
-    unreadable_pause_ms,
 )
 from roquet.client.reading.pull_request import Puller, SubscriptionFilter
-from roquet.client.reading.request_reply import ReplySender
 from roquet.client.reading.retry import FailurePolicy
 from roquet.client.spans.message_attributes import MessageRequest
 from roquet.log_records import logger
@@ -51,15 +49,10 @@ class ReaderContext(msgspec.Struct, frozen=True):
     puller: Puller
     failures: FailurePolicy
     background: BackgroundTasks
-    replies: ReplySender | None = None
-    """None for readers that cannot reply to requests."""
     rates: ConsumeRates = msgspec.field(default_factory=ConsumeRates)
     spans: "ClientSpans | None" = None
     """None where no spans are made."""
-    pauses: ChosenPauses | None = None
-    """None where the default pauses apply to failed messages."""
-    decoder: ValueDecoder | None = None
-    """None where values are bodies."""
+    messages: MessageContext = MessageContext()
 
 
 class QueueReader:
@@ -94,14 +87,11 @@ class QueueReader:
         self._puller = context.puller
         self._failures = context.failures
         self._background = context.background
-        self.replies = context.replies
-        self.pauses = context.pauses
-        self.decoder = context.decoder
+        self.context = context.messages
         self._spans = context.spans
         self._request = MessageRequest(queue.topic, queue.broker_name)
         self._config = context.puller.config
         self._limits = flow_limits(self._config)
-        self.namespace = self._config.namespace
         self._tally = context.rates.of(queue.topic)
         self._room = Wakeup()
         self._is_waiting = False
@@ -202,7 +192,7 @@ class QueueReader:
             except Exception as error:
                 if await self._is_recreated(error):
                     return
-                self._log_failure(error)
+                self._throttle.report(error)
                 if self._spans is not None:
                     took_ms = clock.monotonic_ms() - before_ms
                     self._spans.receive_failed(self._request, error, took_ms)
@@ -221,11 +211,6 @@ class QueueReader:
             return await self.on_recreated(self)
         except RoquetError:
             return False
-
-    def _log_failure(self, error: Exception) -> None:
-        if not isinstance(error, RoquetError):  # a bug: log its traceback
-            log.error("pull of %s failed", self.queue, exc_info=error)
-        self._throttle.report(error)
 
     async def _wait_for_room(self) -> None:
         window, limits = self.window, self._limits
@@ -312,7 +297,7 @@ class QueueReader:
 
     async def _fail(self, message: InboundMessage, delay_ms: int | None) -> None:
         if delay_ms == UNREADABLE:
-            pause_ms: int | None = unreadable_pause_ms(message)
+            pause_ms: int | None = UNREADABLE_PAUSE_MS
         else:
             pause_ms = await self._failures(message, delay_ms)
         self._tally.failed += 1

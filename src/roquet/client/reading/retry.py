@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import ErrorLogThrottle
 from roquet.client.connection.session import Session
-from roquet.client.metrics import DEAD_LETTERS, ClientMetrics
+from roquet.client.metrics import DEAD_LETTERS
 from roquet.client.reading.message import DEAD_LETTER, InboundMessage
 from roquet.log_records import logger
 from roquet.model import properties as names
@@ -65,22 +65,6 @@ The brokers' own copies in retry topics say that nobody waits for disk and repli
 """
 
 
-def note_dead_letter(
-    message: InboundMessage, group: str, metrics: ClientMetrics | None = None
-) -> None:
-    """Log that a message has become a dead letter, and count it; `roquet dlq` shows and resends it.
-
-    It counts under the topic that it was pulled from, as its tries do.
-    """
-    if metrics is not None:
-        metrics.add(DEAD_LETTERS, 1, message.queue.topic, group)
-    log.warning(
-        "%r is a dead letter of group %s after %d %s%s", message, group, message.tries + 1,
-        "try" if message.tries == 0 else "tries",
-        _why(message),
-    )  # fmt: skip
-
-
 def _why(message: InboundMessage) -> str:
     return f": {message.dead_letter_reason}" if message.dead_letter_reason else ""
 
@@ -116,8 +100,17 @@ class RetrySender:
         return self._config.retries_max
 
     def note_dead_letter(self, message: InboundMessage) -> None:
-        """Note that a message has become a dead letter."""
-        note_dead_letter(message, self.group, self._config.metrics)
+        """Log that a message has become a dead letter; `roquet dlq` shows and resends it.
+
+        It is counted under the topic that it was pulled from, as its tries are.
+        """
+        if (metrics := self._config.metrics) is not None:
+            metrics.add(DEAD_LETTERS, 1, message.queue.topic, self.group)
+        log.warning(
+            "%r is a dead letter of group %s after %d %s%s", message, self.group, message.tries + 1,
+            "try" if message.tries == 0 else "tries",
+            _why(message),
+        )  # fmt: skip
 
     async def send_back(self, message: InboundMessage, level: int) -> None:
         """Ask the message's broker to store it for another try; CallError when it does not.

@@ -4,14 +4,22 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from roquet.client.config import ConsumerConfig, broker_strategy, find_strategy
+from roquet.client.config import ConsumerConfig
 from roquet.client.connection.session import Session
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, ConfigError, UsageError
 from roquet.model.names import is_retry
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import MessageModel
-from roquet.rules.allocate import average, leaves_out
+from roquet.rules.allocate import (
+    BROKER_DECIDED,
+    STRATEGIES,
+    MachineRoomStrategy,
+    Strategy,
+    average,
+    leaves_out,
+    name_of,
+)
 from roquet.rules.balance.rebalance import member_queues
 from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignments
 from roquet.wire.calls.heartbeat import QueryAssignment
@@ -28,6 +36,39 @@ UNSUPPORTED_CODES: Final = frozenset(
     {ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.INVALID_PARAMETER}
 )
 """Refusals that mean that the broker does not support the strategy, or the request."""
+
+
+def check_consumption(config: ConsumerConfig) -> None:
+    """Raise ConfigError for combinations that cannot work."""
+    if config.message_model is MessageModel.LITE_SELECTIVE:
+        raise ConfigError("message_model: only CLUSTERING and BROADCASTING are supported")
+    strategy = find_strategy(config.strategy)
+    if isinstance(strategy, MachineRoomStrategy) and not strategy.rooms:
+        raise ConfigError("strategy: MACHINE_ROOM needs at least one room")
+
+
+def broker_strategy(strategy: str | Strategy) -> str | None:
+    """The strategy's name if only brokers can compute it, else None."""
+    return strategy if isinstance(strategy, str) and strategy in BROKER_DECIDED else None
+
+
+def strategy_name(strategy: str | Strategy) -> str:
+    """The strategy's name as operators see it."""
+    return strategy if isinstance(strategy, str) else name_of(strategy)
+
+
+def find_strategy(strategy: str | Strategy) -> Strategy | None:
+    """The strategy's function; None when brokers allocate. ConfigError for an unknown name."""
+    if not isinstance(strategy, str):
+        if not callable(strategy):
+            raise ConfigError(f"strategy: a name or a function, not {type(strategy).__name__}")
+        return strategy
+    if strategy in BROKER_DECIDED:
+        return None
+    if strategy not in STRATEGIES:
+        known = ", ".join([*STRATEGIES, *sorted(BROKER_DECIDED)])
+        raise ConfigError(f"strategy: {strategy!r} is unknown; known are {known}")
+    return STRATEGIES[strategy]
 
 
 class QueueAllocator:

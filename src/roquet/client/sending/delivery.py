@@ -10,18 +10,16 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from roquet.client.arguments import check_timeout
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.client.connection.session import Session
-from roquet.client.metrics import SEND_SECONDS, SENT, ClientMetrics
 from roquet.client.sending.fault_tolerance import FaultTolerance
 from roquet.client.sending.outgoing import OutgoingBatch, StoredListener, build_receipts, send_call
 from roquet.client.sending.outstanding_sends import KeyOrder, OutstandingSends
 from roquet.client.sending.prepare import PreparedMessage
-from roquet.metrics.counts import Histogram, Tally
 from roquet.model.errors import CallError, ConnectFailed, RoquetError
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
@@ -35,6 +33,9 @@ from roquet.rules.send_retry import (
     retry_of,
 )
 from roquet.wire.calls.send import Send
+
+if TYPE_CHECKING:
+    from roquet.client.metrics import SendSeries
 
 RETRY_PAUSE_MS: Final = 100
 """Pause before the first retry on the same broker; it doubles. Another broker is tried at once."""
@@ -65,7 +66,7 @@ class MessageDelivery:
         self._turn = self.new_round_robin()
         self.on_stored: StoredListener | None = None
         self.tolerance = FaultTolerance(session, config)
-        self._series: dict[str, tuple[Tally, Histogram]] = {}
+        self._series: dict[str, SendSeries] = {}
         self.send = self._send if config.metrics is None else self._send_counted
         self.chosen_pauses = ChosenPauses(config.backoff)
         self.outstanding = OutstandingSends()
@@ -145,25 +146,15 @@ class MessageDelivery:
         metrics, clock, topic = self.config.metrics, self.config.clock, outgoing.topic
         if metrics is None:
             return await sending
-        began_ms = clock.monotonic_ms()
-        stored, times = self._series.get(topic) or self._new_series(metrics, topic)
+        began_ms, is_stored = clock.monotonic_ms(), False
+        if (series := self._series.get(topic)) is None:
+            series = self._series[topic] = metrics.send_series(topic, self._group)
         try:
             receipts = await sending
-        except BaseException:
-            metrics.add(SENT, len(outgoing.items), topic, self._group, "failed")
-            raise
+            is_stored = True
         finally:
-            times.observe((clock.monotonic_ms() - began_ms) / 1_000)
-        stored.value += len(outgoing.items)
+            series.count(len(outgoing.items), clock.monotonic_ms() - began_ms, is_stored=is_stored)
         return receipts
-
-    def _new_series(self, metrics: ClientMetrics, topic: str) -> tuple[Tally, Histogram]:
-        labels = topic, self._group
-        series = self._series[topic] = (
-            metrics.counter(SENT, *labels, "ok"),
-            metrics.times(SEND_SECONDS, *labels),
-        )
-        return series
 
     async def _send(
         self,

@@ -15,7 +15,6 @@ from roquet.rules.queue_selection import (
     penalty_ms,
     updated_fault,
 )
-from roquet.wire.calls.offset import MaxOffset
 
 
 class FaultTolerance:
@@ -72,6 +71,8 @@ class FaultTolerance:
             await self._ask(self._queues[name])
 
     async def _ask(self, queue: MessageQueue) -> None:
+        from roquet.wire.calls.offset import MaxOffset  # few producers probe brokers
+
         call = MaxOffset(topic=queue.topic, queue_id=queue.queue_id)
         timeout_ms = self._config.detect_timeout_ms
         try:

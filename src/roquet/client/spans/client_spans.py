@@ -187,6 +187,22 @@ class ClientSpans:
         attributes["messaging.message.body.size"] = len(message.stored_body[0])
         return self._of_message("process", "process", SpanKind.CONSUMER, message, attributes)
 
+    def process_batch(self, messages: Sequence[SpannedMessage]) -> AbstractContextManager[Span]:
+        """A span around a handler of several messages, linked to their contexts.
+
+        It shows their topic, if they have one in common.
+        """
+        topics = {message.topic for message in messages}
+        return self._active(
+            "process",
+            "process",
+            topics.pop() if len(topics) == 1 else "",
+            SpanKind.CONSUMER,
+            {"messaging.batch.message_count": len(messages)},
+            links=_links(message.properties for message in messages[:LINKS_MAX]),
+            parent=Context(),  # as the messages are none of one request
+        )
+
     def settle(self, name: str, message: SpannedMessage) -> AbstractContextManager[Span]:
         """A span around a request that settles one message; `name` is that of the operation."""
         return self._of_message(name, "settle", SpanKind.CLIENT, message, {})

@@ -6,16 +6,15 @@ broker takes them or when too many wait.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 from roquet.client.config import ClientConfig, ProducerConfig
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
 from roquet.client.connection.session import Session
-from roquet.client.reading.handler_pool import MessageHandler, is_coroutine_function
-from roquet.client.reading.message import M, ReceivedMessage
+from roquet.client.reading.message import ReceivedMessage
 from roquet.client.sending.delivery import MessageDelivery
 from roquet.client.sending.outgoing import OutgoingBatch
 from roquet.client.sending.prepare import MessagePreparer
@@ -132,69 +131,57 @@ class Tracer:
 
     # Consumers.
 
-    def wrap(self, handler: MessageHandler[M]) -> MessageHandler[M]:
-        """Wrap a handler, so that its calls are traced."""
-        call: Callable[[M], Any] = handler
-        if is_coroutine_function(handler):
+    @contextmanager
+    def handling(self, messages: Sequence[ReceivedMessage]) -> Iterator[None]:
+        """Trace the call of a handler, which may run in a thread, with one or several messages.
 
-            async def awaited(message: M) -> object:
-                begun = self._begin(message)
-                try:
-                    result = await call(message)
-                except BaseException:
-                    self._end(begun, ConsumeReturnType.RAISED)
-                    raise
-                self._end(begun, _outcome(message, result))
-                return result
+        As in Java each message has two records with the request id of the call, and its share of
+        the time.
+        """
+        request_id = f"{self._request}{next(self._requests):08X}"
+        traced = [message for message in messages if self._is_traced(message)]
+        self._put_all(self._start_of(message, request_id) for message in traced)
+        began_ms, outcome = self._clock.monotonic_ms(), ConsumeReturnType.RAISED
+        try:
+            yield
+            outcome = ConsumeReturnType.SUCCESS
+        finally:
+            took_ms = (self._clock.monotonic_ms() - began_ms) // len(messages)
+            self._put_all(self._end_of(message, request_id, took_ms, outcome) for message in traced)
 
-            return awaited
+    def _is_traced(self, message: ReceivedMessage) -> bool:
+        is_own = message.topic == self._config.trace_topic
+        return not is_own and message.properties.get(names.TRACE_ON) != "false"
 
-        def called(message: M) -> object:
-            begun = self._begin(message)
-            try:
-                result = call(message)
-            except BaseException:
-                self._end(begun, ConsumeReturnType.RAISED)
-                raise
-            self._end(begun, _outcome(message, result))
-            return result
-
-        return called
-
-    def _begin(self, message: ReceivedMessage) -> tuple[ConsumeStartTrace, int] | None:
-        """Record the start of a handler, which may run in a thread."""
-        if message.topic == self._config.trace_topic:
-            return None
-        properties = message.properties
-        if properties.get(names.TRACE_ON) == "false":
-            return None
-        begun = ConsumeStartTrace(
+    def _start_of(self, message: ReceivedMessage, request_id: str) -> ConsumeStartTrace:
+        return ConsumeStartTrace(
             at_ms=self._clock.now_ms(),
-            region=properties.get(names.MSG_REGION, ""),
+            region=message.properties.get(names.MSG_REGION, ""),
             group=self._group,
-            request_id=f"{self._request}{next(self._requests):08X}",
+            request_id=request_id,
             message_id=message.message_id,
             tries=message.tries,
-            keys=properties.get(names.KEYS, ""),
+            keys=message.properties.get(names.KEYS, ""),
         )
-        self._put(begun, 1)
-        return begun, self._clock.monotonic_ms()
 
-    def _end(self, begun: tuple[ConsumeStartTrace, int] | None, outcome: ConsumeReturnType) -> None:
-        if begun is None:
-            return
-        before, began_ms = begun
-        ended = ConsumeEndTrace(
-            request_id=before.request_id,
-            message_id=before.message_id,
-            took_ms=self._clock.monotonic_ms() - began_ms,
+    def _end_of(
+        self, message: ReceivedMessage, request_id: str, took_ms: int, outcome: ConsumeReturnType
+    ) -> ConsumeEndTrace:
+        """The second record of a message; its handler may have settled it before it raised."""
+        if message.has_failed:
+            outcome = ConsumeReturnType.FAILED
+        elif message.is_settled or message.has_failed is False:
+            outcome = ConsumeReturnType.SUCCESS
+        return ConsumeEndTrace(
+            request_id=request_id,
+            message_id=message.message_id,
+            took_ms=took_ms,
             success=outcome is ConsumeReturnType.SUCCESS,
-            keys=before.keys,
+            keys=message.properties.get(names.KEYS, ""),
             outcome=outcome,
             at_ms=self._clock.now_ms(),
             group=self._group,
         )
-        self._put(ended, 1)
 
     # Writing.
 
@@ -224,6 +211,10 @@ class Tracer:
     def waiting_count(self) -> int:
         """Number of waiting records."""
         return len(self._waiting) + self._extra
+
+    def _put_all(self, records: Iterable[Trace]) -> None:
+        for record in records:
+            self._put(record, 1)
 
     def _put(self, entry: SentMessages | Trace, size: int) -> bool:
         """Add records; False when too many wait. Also called in handler threads."""
@@ -281,11 +272,3 @@ class Tracer:
             self._throttle.report(error)
         else:
             self._throttle.clear()
-
-
-def _outcome(message: ReceivedMessage, result: object) -> ConsumeReturnType:
-    return (
-        ConsumeReturnType.FAILED
-        if result is False or message.has_failed
-        else ConsumeReturnType.SUCCESS
-    )
