@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from fuzz_inputs import CALLS, Case
+from fuzz_inputs import CALLS, Case, usual_sends
 from roquet.arrow import column_slices, encode, properties, record_layout
 from roquet.broker.filtering import record_matcher
 from roquet.broker.ingest import property_normalizer
@@ -71,7 +71,8 @@ FORMS: Final[dict[str, Any]] = {
         signing.signed_by,
     )
 }  # fmt: skip
-"""Functions that have a compiled form, by name."""
+FORMS["plain_sends"] = usual_sends
+"""Functions that have a compiled form, by name: that of plain sends is held to the ordinary way."""
 
 
 # -- comparison ----------------------------------------------------------------------------------
