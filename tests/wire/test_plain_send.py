@@ -31,7 +31,7 @@ NUMBERS = st.integers(-(2**31), 2**31 - 1) | st.integers(-2, 5)
 
 
 def make(**fields: Any) -> Send:
-    given_ = {
+    given_: dict[str, Any] = {
         "producer_group": "g", "topic": "T", "queue_id": 3, "born_timestamp": 1_700_000_000_000,
         "properties": PROPERTIES, "body": b"body",
     }  # fmt: skip

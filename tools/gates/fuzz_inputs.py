@@ -706,6 +706,7 @@ def usual_sends(chunk: bytes, size_max: int) -> list[plain_send.PlainSend]:
         assert facts is not None
         assert not call.batch
         assert (sent.code, sent.flag, sent.remark) == (plain_send.PLAIN_CODE, 0, None)
+        assert not isinstance(fields, dict)
         raw = fields.pairs if isinstance(fields, compact.PackedFields) else bytes(fields)
         sends.append(
             plain_send.PlainSend(

@@ -83,7 +83,7 @@ def kinds_of(broker: LocalBroker) -> list[tuple[Any, ...]]:
 
 async def conversation(
     requests: list[bytes], *, compiled: bool, together: bool = False, **settings: Any
-) -> tuple[list[bytes], list[bytes | None], list[tuple[Any, ...]]]:
+) -> tuple[list[bytes], list[bytes], list[tuple[Any, ...]]]:
     """Replies to requests, the records that the log holds then, and what was counted."""
     before = use_compiled(compiled)
     try:
@@ -104,7 +104,7 @@ async def conversation(
                 client.transport.write(chunk)
                 await asyncio.sleep(0.01)
             store = broker.log.store
-            records, at = [], store.begin_position
+            records, at = list[bytes](), store.begin_position
             while (record := store.message_at(at)) is not None:
                 records.append(record)
                 at += len(record)
