@@ -15,7 +15,7 @@ from roquet.wire.codes import Language, SerializeType
 from roquet.wire.command import Command, decode
 from roquet.wire.fields import decode_call, encode_call, to_ext
 from roquet.wire.plain_send import PlainSend, plain_sends
-from roquet.wire.records.speedups import COMPILED
+from roquet.wire.records.speedups import COMPILED, use_compiled
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="without a compiler there are none")
 
@@ -212,3 +212,11 @@ def test_the_fields_are_kept_as_they_are_signed() -> None:
     for send in (json_send, compact_send):
         command = Command(310, fields=send.signed_fields)
         assert command.ext == {n: v for n, v in to_ext(make()).items() if v}
+
+
+def test_without_compiled_forms_none_is_found() -> None:
+    before = use_compiled(False)
+    try:
+        assert plain_sends(frame(make()), SIZE_MAX) == []
+    finally:
+        use_compiled(before)

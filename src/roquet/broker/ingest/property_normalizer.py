@@ -104,7 +104,7 @@ class PropertyNormalizer:
     def __init__(self, cluster: str, new_key: Callable[[], str]) -> None:
         self._cluster = f"{names.CLUSTER}\x01{cluster}\x02".encode()
         self.tail = self._cluster
-        """What each single message gets behind its properties."""
+        """Properties that each single message gets behind its own."""
         self._new_key = new_key
 
     def configure(self, region: str, *, traced: bool) -> None:
