@@ -5,7 +5,7 @@ import logging
 
 import msgspec
 import pytest
-from tests.access.conftest import PEER, TABLES, request_of
+from tests.access.conftest import PEER, TABLES, peer_at, request_of
 
 from roquet.access.guard import AccessGuard, AccessRules
 from roquet.access.guarded_router import GuardedRouter
@@ -15,8 +15,11 @@ from roquet.rules.access.changes import change_acl, policy_entry
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin.settings import GetSettings
 from roquet.wire.calls.pull import Pull
+from roquet.wire.calls.send import Send
 from roquet.wire.codes import ResponseCode
-from roquet.wire.command import Command, decode
+from roquet.wire.command import Command, decode, encode
+from roquet.wire.plain_send import PlainSend, plain_sends
+from roquet.wire.records.speedups import COMPILED
 
 
 @pytest.fixture
@@ -144,3 +147,76 @@ async def test_a_pull_that_waited_is_not_checked_again_where_nothing_has_changed
     assert isinstance(waiting, DeferredReply)
     assert asyncio.iscoroutine(waiting.frame)
     assert answer(await waiting.frame).body == b"messages"
+
+
+# Plain sends: see wire.plain_send.
+
+
+def send_by(user: str | None, topic: str = "orders", form: int = 0, secret: str = "") -> PlainSend:
+    call = Send(
+        producer_group="g", topic=topic, queue_id=0, born_timestamp=1, body=b"x",
+        properties="UNIQ_KEY\x01k\x02",
+    )  # fmt: skip
+    command = request_of(call, user, secret or None, serialize_type=form)
+    (send,) = plain_sends(encode(command), 1 << 24)
+    return send
+
+
+@pytest.fixture
+def users() -> list[AccessTables]:
+    """The tables in force are the last ones."""
+    return [TABLES]
+
+
+@pytest.fixture
+def guarded(users: list[AccessTables]) -> GuardedRouter:
+    rules = AccessRules(cluster="c1", checks_policies=True)
+    router = GuardedRouter(AccessGuard(lambda: users[-1], rules, lambda: 0))
+    router.add(Send, lambda call, peer: None)
+    router.add_plain(lambda send, peer: f"stored for {router.user}".encode())
+    return router
+
+
+def dispatched(router: GuardedRouter, user: str, topic: str = "orders") -> int:
+    call = Send(producer_group="g", topic=topic, queue_id=0, born_timestamp=1, body=b"x")
+    return answer(router.dispatch(request_of(call, user), PEER)).code
+
+
+@pytest.mark.skipif(not COMPILED, reason="without a compiler there are none")
+@pytest.mark.parametrize("form", [0, 1])
+class TestPlainSends:
+    def test_one_is_served_once_the_same_was_allowed(
+        self, guarded: GuardedRouter, form: int
+    ) -> None:
+        assert guarded.serve_plain(send_by("alice", form=form), PEER) is None
+        assert dispatched(guarded, "alice") == 0
+        assert guarded.serve_plain(send_by("alice", form=form), PEER) == b"stored for alice"
+
+    def test_nothing_else_is_allowed_by_it(self, guarded: GuardedRouter, form: int) -> None:
+        assert dispatched(guarded, "alice") == 0
+        for send in (
+            send_by("alice", "other", form), send_by("bob", form=form), send_by(None, form=form),
+            send_by("alice", form=form, secret="guessed"), send_by("off", form=form),
+            msgspec.structs.replace(send_by("alice", form=form), body=b"y"),
+        ):  # fmt: skip
+            assert guarded.serve_plain(send, PEER) is None
+            assert guarded.user in ("", "alice", "root")
+        assert guarded.serve_plain(send_by("alice", form=form), peer_at("10.0.0.1:1")) is None
+
+    def test_changed_users_are_asked_again(
+        self, guarded: GuardedRouter, users: list[AccessTables], form: int
+    ) -> None:
+        assert dispatched(guarded, "alice") == 0
+        users.append(AccessTables(users=TABLES.users))
+        assert guarded.serve_plain(send_by("alice", form=form), PEER) is None
+        assert dispatched(guarded, "alice") == ResponseCode.NO_PERMISSION
+        assert guarded.serve_plain(send_by("alice", form=form), PEER) is None
+
+    def test_a_code_that_needs_no_user_is_served_for_nobody(self, form: int) -> None:
+        rules = AccessRules(cluster="c1", unsigned_codes=frozenset({310}))
+        router = GuardedRouter(AccessGuard(lambda: TABLES, rules, lambda: 0))
+        router.add(Send, lambda call, peer: None)
+        router.add_plain(lambda send, peer: router.user.encode())
+        assert router.serve_plain(send_by(None, form=form), PEER) is None  # tables are new to it
+        assert dispatched(router, "alice") == 0
+        assert router.serve_plain(send_by("alice", form=form), PEER) == b""

@@ -11,13 +11,16 @@ from roquet.model.errors import CallRefused, StoreError, UsageError
 from roquet.net.async_watermark import AsyncWatermark, ReplyWhen
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.limits.request_limits import RequestLimit
+from roquet.net.request_meter import RequestMeter
 from roquet.net.router import DeferredReply, HandlerReply, HeldReply, Peer, RequestHandler, Router
 from roquet.rules.admission import OVERLOAD, AdmissionLimits
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.route import DeleteKV, GetKV, GetRoute, PutKV, ValueReply
+from roquet.wire.calls.send import Send
 from roquet.wire.codes import FLAG_ONEWAY, ResponseCode
 from roquet.wire.command import Command, decode
 from roquet.wire.fields import encode_call
+from roquet.wire.plain_send import PlainSend
 
 
 class ReadyPeer:
@@ -319,3 +322,91 @@ def test_a_fault_of_the_disk_is_logged_once_in_one_line(caplog: pytest.LogCaptur
         for key in ("0", "1")
     ]
     assert not any(r.exc_info for r in caplog.records)
+
+
+# Plain sends: see wire.plain_send.
+
+PLAIN = PlainSend(
+    opaque=7, serialize_type=0, language=3, version=513, topic="T", queue_id=0, sys_flag=0,
+    born_timestamp=1, flag=0, reconsume_times=0, properties=b"", tag_code=0, unique_key="k",
+    fields=b"{}", body=b"x", end=9,
+)  # fmt: skip
+
+
+class PlainRouter(Router):
+    """A router with a short way, which gives `frame`."""
+
+    def __init__(self, gate: RequestLimit | None = None) -> None:
+        super().__init__()
+        self.frame: bytes | None = b"frame"
+        self.add(Send, lambda call, peer: None, gate)
+        self.add_plain(self._store)
+
+    def _store(self, send: PlainSend, peer: Peer) -> bytes | None:
+        if send.topic == "broken":
+            raise ZeroDivisionError
+        return self.frame
+
+
+def test_a_plain_send_takes_the_short_way() -> None:
+    router = PlainRouter()
+    assert router.has_plain
+    assert router.serve_plain(PLAIN, PEER) == b"frame"
+    router.frame = None
+    assert router.serve_plain(PLAIN, PEER) is None
+
+
+def test_a_router_without_a_short_way_has_none() -> None:
+    router = Router()
+    router.add(Send, lambda call, peer: None)
+    assert not router.has_plain
+    assert router.serve_plain(PLAIN, PEER) is None
+
+
+def test_another_handler_of_sends_closes_the_short_way() -> None:
+    router = PlainRouter()
+    own = router.own_handler(310)
+    router.override(310, lambda call, peer: None)
+    assert router.serve_plain(PLAIN, PEER) is None
+    router.override(310, None)
+    assert router.serve_plain(PLAIN, PEER) == b"frame"
+    router.replace(310, lambda call, peer: None)
+    assert router.serve_plain(PLAIN, PEER) is None
+    router.replace(310, own)
+    assert router.serve_plain(PLAIN, PEER) == b"frame"
+
+
+def test_a_tight_limit_closes_the_short_way() -> None:
+    gate = RequestLimit(AdmissionLimits(count=1))
+    router = PlainRouter(gate)
+    gate.is_tight = True
+    assert router.serve_plain(PLAIN, PEER) is None
+    gate.is_tight = False
+    assert router.serve_plain(PLAIN, PEER) == b"frame"
+
+
+def test_plain_sends_are_counted_and_one_of_many_is_timed_the_ordinary_way() -> None:
+    router = PlainRouter()
+    meter = RequestMeter(SYSTEM_CLOCK, {310})
+    router.meter = meter
+    latencies = meter.successes(310)
+    assert latencies is not None
+    assert router.serve_plain(PLAIN, PEER) is None
+    latencies.allow_untimed(2)
+    assert [router.serve_plain(PLAIN, PEER) for _ in range(3)] == [b"frame", b"frame", None]
+    latencies.allow_untimed(2)
+    router.frame = None
+    assert router.serve_plain(PLAIN, PEER) is None
+    assert latencies.left == 2
+
+
+def test_sends_that_are_all_timed_do_not_take_the_short_way() -> None:
+    router = PlainRouter()
+    router.meter = RequestMeter(SYSTEM_CLOCK)
+    assert router.serve_plain(PLAIN, PEER) is None
+
+
+def test_a_fault_on_the_short_way_is_a_reply(caplog: pytest.LogCaptureFixture) -> None:
+    broken = msgspec.structs.replace(PLAIN, topic="broken")
+    assert answer(PlainRouter().serve_plain(broken, PEER)).code == ResponseCode.SYSTEM_ERROR
+    assert "Send failed" in caplog.text

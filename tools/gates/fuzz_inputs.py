@@ -19,11 +19,12 @@ import pyarrow as pa
 from roquet.broker.ingest import property_normalizer
 from roquet.rules import sql92
 from roquet.store.key_index import dispatch
-from roquet.wire import command, compact
+from roquet.wire import command, compact, plain_send
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.calls.send import Send, SendReply
-from roquet.wire.fields import HEADER_CODECS
+from roquet.wire.fields import HEADER_CODECS, decode_call, encode_call
 from roquet.wire.records import batch, partial_decode, record
+from roquet.wire.records.speedups import extension
 from roquet.wire.signing import SigningKey
 
 EDGES: Final = (
@@ -674,6 +675,50 @@ def decode_whole(r: Random) -> Case:
     return Case((chunk, r.choice((1 << 24, 1 << 24, 200))))
 
 
+def plain_sends(r: Random) -> Case:
+    """Sends one after the other, in either form; some ask for more, or are damaged."""
+    frames = []
+    for _ in range(r.choice((0, 1, 1, 2, 5))):
+        call = Send(
+            producer_group=r.choice(WORDS), topic=r.choice(WORDS), queue_id=number(r),
+            born_timestamp=number(r, 64), flag=number(r), sys_flag=number(r), body=body_of(r),
+            properties=text_of(r).decode("utf-8", "replace"), batch=r.random() < 0.05,
+        )  # fmt: skip
+        form, oneway = r.randrange(2), r.random() < 0.05
+        opaque = number(r) & 0x7FFF_FFFF
+        frames.append(encode_call(call, opaque=opaque, serialize_type=form, oneway=oneway))
+    chunk = b"".join(frames)
+    if r.random() < 0.5:
+        chunk = damage(r, chunk)
+    return Case((chunk, r.choice((1 << 24, 1 << 24, 200))))
+
+
+def usual_sends(chunk: bytes, size_max: int) -> list[plain_send.PlainSend]:
+    """As many sends as `plain_sends` finds compiled, by the commands and calls of their frames."""
+    sends, at = [], 0
+    assert extension is not None
+    for _ in extension.plain_sends(chunk, size_max):
+        end = at + 4 + int.from_bytes(chunk[at : at + 4])
+        sent = command.decode(chunk[at + 4 : end])
+        call, fields = decode_call(sent, Send), sent.fields
+        text = call.properties.encode("utf-8", "surrogatepass")
+        facts = property_normalizer.plain_facts(text)
+        assert facts is not None
+        assert not call.batch
+        assert (sent.code, sent.flag, sent.remark) == (plain_send.PLAIN_CODE, 0, None)
+        assert not isinstance(fields, dict)
+        raw = fields.pairs if isinstance(fields, compact.PackedFields) else bytes(fields)
+        sends.append(
+            plain_send.PlainSend(
+                sent.opaque, sent.serialize_type, sent.language, sent.version, call.topic,
+                call.queue_id, call.sys_flag, call.born_timestamp, call.flag, call.reconsume_times,
+                text, facts[0], facts[2].decode(), raw, call.body, end,
+            )
+        )  # fmt: skip
+        at = end
+    return sends
+
+
 def _split_values(parts: Any) -> object:
     if parts is None:
         return None
@@ -686,8 +731,8 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
     for call in (
         item_columns, encode_items, pack, pack_batch, pack_pairs, whole_records, property_finder,
         property_positions, record_matcher, plain_facts, plain_batch, key_hashes, link_entries,
-        entry_columns, sum_sizes, contains, decode, decode_whole, encode_frame, join_entries,
-        join_ranges, join_properties, batch_body,
+        entry_columns, sum_sizes, contains, decode, decode_whole, plain_sends, encode_frame,
+        join_entries, join_ranges, join_properties, batch_body,
         offset_message_ids, numbered_texts, record_positions, cut_slices, split_texts,
         plain_records, signed_by,
     )

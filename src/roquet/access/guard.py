@@ -28,6 +28,7 @@ from roquet.net.router import Peer
 from roquet.rules.access.decision import AccessRequest, decide, refusal_text
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
+from roquet.wire.plain_send import PLAIN_CODE, PlainSend
 from roquet.wire.signing import ACCESS_KEY, SigningKey, signed_by, text_fields
 
 log = logger(__name__)
@@ -136,6 +137,26 @@ class AccessGuard:
             return self._admit(command, peer, name)
         self.user = name
         return command
+
+    def admits(self, send: PlainSend, peer: Peer) -> bool:
+        """Whether a plain send needs no user, or is signed by one to whom it was allowed before.
+
+        What is not, `admit` decides.
+        """
+        wanted = self._deciding.get(PLAIN_CODE, ())
+        if self._tables_now() is not self._tables:
+            return False
+        self.user = ""
+        if wanted is None:
+            return True
+        signed = signed_by(send.signed_fields, send.body, self._keys, wanted)
+        if signed is None:
+            return False
+        name, values = signed
+        if (name, host_of(peer.address), PLAIN_CODE, values) not in self._allowed:
+            return False
+        self.user = name
+        return True
 
     def _without_user(self, command: Command) -> Command:
         """A request that needs no user, without the name that it may claim."""

@@ -16,6 +16,7 @@ from roquet.wire.call import Reply
 from roquet.wire.codes import RequestCode
 from roquet.wire.command import Command
 from roquet.wire.fields import encode_reply
+from roquet.wire.plain_send import PlainSend
 
 FETCHES: Final = frozenset(
     map(int, (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE))
@@ -35,6 +36,10 @@ class GuardedRouter(Router):
     def user(self) -> str:
         """The user of the request that was admitted last; empty if it needed none."""
         return self._guard.user
+
+    def admits(self, send: PlainSend, peer: Peer) -> bool:
+        """Whether the same was allowed before to the user who signed this."""
+        return self._guard.admits(send, peer)
 
     def defer(
         self,

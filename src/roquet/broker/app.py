@@ -29,6 +29,7 @@ from roquet.broker.handlers.unserved import UNSERVED
 from roquet.broker.log.flush import CHECKPOINT_MS
 from roquet.broker.metrics.broker_exporter import measure
 from roquet.broker.operations.metadata_copy import MetadataCopy
+from roquet.broker.operations.plain_sends import PlainSends
 from roquet.broker.operations.sending import SendChecks
 from roquet.broker.operations.throttling import Throttle
 from roquet.broker.replication.control.machine_boot import (
@@ -248,6 +249,7 @@ class BrokerServer:
         router, admission = self._new_router(), self.broker.control.admission
         for call, handler in HANDLERS.items():
             router.add(call, self.broker.bind(handler), admission.gate(call))
+        router.add_plain(self.broker.make(PlainSends).store)
         return router
 
     def _new_router(self) -> Router:

@@ -11,15 +11,19 @@ from roquet.net.connection.server_connection import READ_FULL, ServerConnection
 from roquet.net.limits import server_limits as limits_module
 from roquet.net.limits.request_limits import LoopLag, RequestLimit
 from roquet.net.limits.server_limits import ServerLimits
+from roquet.net.memory_transport import connect_in_process
 from roquet.net.router import Peer, Router
 from roquet.net.server import IDLE_MS, Server
 from roquet.rules.admission import BURST_MIN, CLOCK_CHECK_MS, AdmissionLimits
 from roquet.testing.clock import this_loop
 from roquet.wire.calls.route import GetKV, ListKV, PutKV, ValueReply
+from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import decode
-from roquet.wire.fields import encode_call
+from roquet.wire.fields import encode_call, encode_reply
 from roquet.wire.frame import FrameReader
+from roquet.wire.plain_send import PlainSend
+from roquet.wire.records.speedups import COMPILED
 
 pytestmark = pytest.mark.virtual_time
 
@@ -401,3 +405,124 @@ async def test_a_frame_without_budget_delays_later_frames_of_its_connection(
         first.write(frame[10_000:])
         await loop.clock.sleep(10)
         assert kept == ["v"] * 3
+
+
+# Plain sends: see wire.plain_send.
+
+
+class Sends:
+    """A connection with a short way for sends, and what came to either way."""
+
+    def __init__(self) -> None:
+        self.router = Router()
+        self.taken: list[str] = []
+        self.refused = {"slow"}
+        self.router.add(Send, self._usual)
+        self.router.add(GetKV, lambda call, peer: self._note(f"get {call.key}"))
+        self.peer: Any = None
+        self.client = Collector()
+
+    def _note(self, text: str) -> ValueReply:
+        self.taken.append(text)
+        return ValueReply(value=text)
+
+    def _usual(self, call: Send, peer: Peer) -> SendReply:
+        self.taken.append(f"usual {call.topic}")
+        return SendReply(msg_id=call.topic)
+
+    def plain(self, send: PlainSend, peer: Peer) -> bytes | None:
+        self.peer = peer
+        if send.topic in self.refused:
+            return None
+        self.taken.append(f"plain {send.topic}")
+        return encode_reply(SendReply(msg_id=send.topic), send)
+
+    def connect(self) -> None:
+        connect_in_process(
+            lambda: self.client,
+            lambda: ServerConnection(
+                self.router.dispatch, this_loop().clock, lambda _: None, plain=self.plain
+            ),
+        )
+
+    async def receive(self, *chunks: bytes) -> list[int]:
+        """Numbers of the requests that were answered, in order."""
+        for chunk in chunks:
+            self.client.transport.write(chunk)
+            await asyncio.sleep(0.01)
+        return [decode(frame).opaque for frame in FrameReader().feed(self.client.data)]
+
+
+class Collector(asyncio.Protocol):
+    """A client that keeps what it gets."""
+
+    data = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: Any = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+
+
+def send_of(topic: str, opaque: int, size: int = 1) -> bytes:
+    call = Send(
+        producer_group="g", topic=topic, queue_id=0, born_timestamp=1, body=bytes(size),
+        properties="UNIQ_KEY\x01k\x02",
+    )  # fmt: skip
+    return encode_call(call, opaque=opaque, language=4, version=400)
+
+
+def get_of(key: str, opaque: int) -> bytes:
+    return encode_call(GetKV(namespace="n", key=key), opaque=opaque)
+
+
+@pytest.fixture
+async def sends() -> Sends:
+    sends = Sends()
+    sends.connect()
+    await asyncio.sleep(0)
+    return sends
+
+
+needs_compiler = pytest.mark.skipif(not COMPILED, reason="without a compiler there are none")
+
+
+@needs_compiler
+async def test_plain_sends_of_a_read_are_answered_first_and_in_order(sends: Sends) -> None:
+    chunk = send_of("a", 1) + send_of("b", 2) + get_of("c", 3) + send_of("d", 4)
+    assert await sends.receive(chunk) == [1, 2, 3, 4]
+    assert sends.taken == ["plain a", "plain b", "get c", "usual d"]
+    assert (sends.peer.language, sends.peer.version) == (4, 400)
+
+
+@needs_compiler
+async def test_a_send_that_the_short_way_leaves_goes_the_usual_one(sends: Sends) -> None:
+    chunk = send_of("a", 1) + send_of("slow", 2) + send_of("c", 3)
+    assert await sends.receive(chunk) == [1, 2, 3]
+    assert sends.taken == ["plain a", "usual slow", "usual c"]
+
+
+@needs_compiler
+async def test_a_send_that_comes_in_parts_goes_the_usual_way(sends: Sends) -> None:
+    whole = send_of("b", 2)
+    assert await sends.receive(send_of("a", 1) + whole[:9], whole[9:] + send_of("c", 3)) == [
+        1,
+        2,
+        3,
+    ]
+    assert sends.taken == ["plain a", "usual b", "usual c"]
+
+
+@needs_compiler
+async def test_large_reads_go_the_usual_way(sends: Sends) -> None:
+    assert await sends.receive(send_of("a", 1, module.PLAIN_READ_MAX)) == [1]
+    assert sends.taken == ["usual a"]
+
+
+@needs_compiler
+async def test_a_short_way_is_closed_when_requests_are_served_otherwise(sends: Sends) -> None:
+    assert await sends.receive(send_of("a", 1)) == [1]
+    sends.peer.serve_with(lambda command, peer: None)
+    assert await sends.receive(send_of("b", 2)) == [1]
+    assert sends.taken == ["plain a"]

@@ -18,8 +18,8 @@ from roquet.broker.ingest.property_normalizer import (
 from roquet.broker.refusals import no_permission
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model import properties as names
-from roquet.model.errors import MessageIllegal, RecordError
-from roquet.model.flags import SysFlag
+from roquet.model.errors import MessageIllegal, RecordError, StoreError
+from roquet.model.flags import TRANSACTION_MASK, SysFlag
 from roquet.model.names import (
     BROKER_ONLY_TOPICS,
     HALF_TOPIC,
@@ -36,6 +36,7 @@ from roquet.rules.delay.delay_levels import dead_letter_properties, due_ms, effe
 from roquet.rules.delay.timer import DELIVERY_TIME_PROPERTIES, is_timed, out_ms
 from roquet.store.store import AppendBatchResult, AppendResult, BatchColumns, Draft, Store
 from roquet.wire.calls.send import Send, SendLongNames
+from roquet.wire.plain_send import PlainSend
 from roquet.wire.receipt_handle import RecallHandle
 from roquet.wire.records.batch import decode_columns
 from roquet.wire.records.host_bytes import HOST_SIZES
@@ -89,6 +90,7 @@ _PREPARED_NAME: Final = names.TRANSACTION_PREPARED.encode()
 _TRANSACTION_ID: Final = names.TRANSACTION_ID.encode() + _MIDDLE
 _REAL_TOPIC: Final = names.REAL_TOPIC.encode() + _MIDDLE
 _SHARDING_KEY: Final = names.SHARDING_KEY + names.NAME_VALUE_SEPARATOR
+_SHARDING_KEY_BYTES: Final = _SHARDING_KEY.encode()
 _REAL_QUEUE_ID: Final = names.REAL_QUEUE_ID.encode() + _MIDDLE
 
 ANY_DELAY_MS: Final = 2**63 - 1
@@ -214,12 +216,36 @@ class Ingest:
             elif _SHARDING_KEY in call.properties:  # a search in bytes would take twice as long
                 counts.add_stored(call.topic, FIFO, appended.size)
             else:
-                try:
-                    counts.normal_sizes[call.topic][appended.size] += 1  # without a call
-                except KeyError:
-                    counts.add_stored(call.topic, NORMAL, appended.size)
+                self._count_normal(call.topic, appended.size)
         key = readable_text(normalized.unique_key)
         return IngestResult(appended, key, normalized.waits, recall, queue_id)
+
+    def append_plain(self, send: PlainSend, peer: Peer) -> AppendResult | None:
+        """Store one ordinary message of a client.
+
+        None, with nothing stored, for a message that `append` has to judge, and for what the store
+        refuses.
+        """
+        topic, properties = send.topic, send.properties + self._normalizer.tail
+        if (
+            not 0 < len(send.body) <= self._size_max
+            or len(properties) > names.PROPERTIES_SIZE_MAX
+            or send.sys_flag & TRANSACTION_MASK
+            or topic[:1] == "%"
+        ):
+            return None
+        draft = self._draft(send, send.queue_id, peer, send.body, properties, send.tag_code)
+        try:
+            appended = self._store.append(draft, self._clock.now_ms())
+        except (StoreError, MessageIllegal, struct.error, OverflowError):
+            return None
+        self._arrived(topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
+        if self.counts.counts_stored:
+            if _SHARDING_KEY_BYTES in properties:
+                self.counts.add_stored(topic, FIFO, appended.size)
+            else:
+                self._count_normal(topic, appended.size)
+        return appended
 
     def reappend(
         self,
@@ -417,7 +443,7 @@ class Ingest:
 
     def _draft(
         self,
-        call: SendCall,
+        call: SendCall | PlainSend,
         queue_id: int,
         peer: Peer,
         body: bytes,
@@ -446,6 +472,12 @@ class Ingest:
             return decode_columns(call.body, BATCH_COUNT_MAX)
         except RecordError as error:
             raise MessageIllegal(str(error)) from error
+
+    def _count_normal(self, topic: str, size: int) -> None:
+        try:
+            self.counts.normal_sizes[topic][size] += 1  # without a call
+        except KeyError:
+            self.counts.add_stored(topic, NORMAL, size)
 
     def _count_special(
         self, call: SendCall, draft: Draft, normalized: NormalizedProperties, size: int

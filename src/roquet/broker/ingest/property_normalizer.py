@@ -103,13 +103,14 @@ class PropertyNormalizer:
 
     def __init__(self, cluster: str, new_key: Callable[[], str]) -> None:
         self._cluster = f"{names.CLUSTER}\x01{cluster}\x02".encode()
-        self._tail = self._cluster
+        self.tail = self._cluster
+        """Properties that each single message gets behind its own."""
         self._new_key = new_key
 
     def configure(self, region: str, *, traced: bool) -> None:
         """Set the region and the trace flag that single messages get."""
         tail = f"{names.MSG_REGION}\x01{region}\x02{names.TRACE_ON}\x01{str(traced).lower()}\x02"
-        self._tail = self._cluster + tail.encode("utf-8", "surrogatepass")
+        self.tail = self._cluster + tail.encode("utf-8", "surrogatepass")
 
     def normalize(self, text: bytes, alone: bool = False) -> NormalizedProperties:
         """The normalized property text. MessageIllegal for one that cannot be stored.
@@ -118,7 +119,7 @@ class PropertyNormalizer:
         """
         text = ended(text)
         facts = plain_facts(text)
-        stored = text + (self._tail if alone else self._cluster)
+        stored = text + (self.tail if alone else self._cluster)
         if facts is None or len(stored) > names.PROPERTIES_SIZE_MAX:
             return self._normalize_text(text, alone)
         return NormalizedProperties(stored, *facts)
@@ -166,7 +167,7 @@ class PropertyNormalizer:
         if not key:
             key = self._new_key()
             text = f"{text}{names.UNIQUE_KEY}\x01{key}\x02"
-        raw = lossless_bytes(text) + (self._tail if alone else self._cluster)
+        raw = lossless_bytes(text) + (self.tail if alone else self._cluster)
         if len(raw) > names.PROPERTIES_SIZE_MAX:
             raise MessageIllegal(
                 f"the properties are {len(raw)} bytes long, {names.PROPERTIES_SIZE_MAX} fit"

@@ -18,8 +18,10 @@ from roquet.net.connection.peer_connection import Dispatch, PeerConnection
 from roquet.net.limits.fair_share import FREQUENT_CODES
 from roquet.net.limits.request_limits import ReadBurst
 from roquet.net.limits.server_limits import PARTIAL_FREE, ServerLimits
+from roquet.net.router import PlainSendHandler
 from roquet.rules.admission import SLOW_MS
 from roquet.wire.command import Command
+from roquet.wire.plain_send import plain_sends
 
 SERVER_BUFFER_HIGH: Final = 1024 * 1024
 """Unsent bytes above which a client is not served until it reads: four ordinary replies to pulls.
@@ -37,6 +39,10 @@ BURST_SIZE_MAX: Final = 8 * 1024 * 1024
 """Bytes that may have waited in a socket. What follows them may have been sent just now, so a new
 burst begins."""
 
+PLAIN_READ_MAX: Final = 32 * 1024
+"""Bytes of a read whose plain sends are served before others have their turn: up to some hundred,
+within a millisecond."""
+
 IDLE_CHECKS: Final = 4
 """Checks of a connection within its idle time."""
 
@@ -50,6 +56,7 @@ class ServerConnection(PeerConnection):
         "_is_queued",
         "_limits",
         "_on_connect",
+        "_plain",
         "_source",
         "_taken_before",
         "_unread",
@@ -63,12 +70,17 @@ class ServerConnection(PeerConnection):
         arrived: Callable[["ServerConnection"], object],
         limits: ServerLimits | None = None,
         source: str | None = None,
+        plain: PlainSendHandler | None = None,
     ) -> None:
-        """`source` is the client's `ip:port` as a proxy names it; None takes the socket's."""
+        """`source` is the client's `ip:port` as a proxy names it; None takes the socket's.
+
+        `plain` serves plain sends, None dispatches them.
+        """
         self._limits = limits or ServerLimits()
         super().__init__(dispatch, clock, limits=self._limits)
         self._on_connect = arrived
         self._source = source
+        self._plain = plain
         self._taken_before = -1
         self._is_large = False
         """Whether it holds or waits for a share of the budget for large frames."""
@@ -99,9 +111,12 @@ class ServerConnection(PeerConnection):
         if (self.burst is None and len(chunk) < READ_FULL) or (
             self._reader.pending + len(chunk) < self._reader.wanted and not self._unread
         ):  # few requests; or none, only more of a large frame
-            PeerConnection.data_received(
-                self, chunk
-            )  # super() would cost more than all that follows
+            if self._plain is not None and len(chunk) <= PLAIN_READ_MAX:
+                chunk = self._serve_plain(self._plain, chunk)
+            if chunk:
+                PeerConnection.data_received(
+                    self, chunk
+                )  # super() would cost more than all that follows
         else:
             self._receive_burst(chunk)
         if self._received_ms >= self._turn.check_ms:
@@ -110,6 +125,30 @@ class ServerConnection(PeerConnection):
             self._read_in_crowd(self._turn.crowded)
         if self._is_large or self._reader.pending > PARTIAL_FREE:
             self._reserve_frame()
+
+    def _serve_plain(self, serve: PlainSendHandler, chunk: bytes) -> bytes:
+        """Serve the plain sends with which a read begins; gives what follows them."""
+        if self._reader.pending or self._postponed is not None:
+            return chunk
+        answers: list[bytes] = []
+        end = 0
+        for send in plain_sends(chunk, self._reader.size_max):
+            self.language, self.version = send.language, send.version
+            answer = serve(send, self)
+            if answer is None:
+                break
+            answers.append(answer)
+            end = send.end
+        if answers:
+            self._received_ms = self._clock.monotonic_ms()
+            self._turn.count += len(answers)
+            self._end_turn(answers)
+        return chunk[end:]
+
+    def serve_with(self, dispatch: Dispatch) -> None:
+        """Serve requests with another function from now on, plain sends as well."""
+        super().serve_with(dispatch)
+        self._plain = None
 
     def pause_writing(self) -> None:
         """Stop reading: the peer does not read its replies."""

@@ -112,53 +112,69 @@ cdef int key_of(const uint8_t* at, Py_ssize_t size) noexcept nogil:
     return OTHER_KEY
 
 
-cdef object json_command(
-    const uint8_t* begin, const uint8_t* at, const uint8_t* end, const uint8_t* stop
-):
-    """The command of a JSON header as Java and our clients write it: ASCII, without spaces."""
-    cdef int64_t[4] numbers
-    cdef Span[3] texts
+cdef struct JsonHead:
+    int64_t[4] numbers          # by key, up to FLAG
+    Span[3] texts               # by key, from LANGUAGE on, with quotes or braces
+    int seen                    # a bit for each key
+
+
+cdef bint read_json_head(const uint8_t* at, const uint8_t* end, JsonHead* head) noexcept nogil:
+    """Read a JSON header as Java and our clients write it: ASCII, without spaces."""
     cdef const uint8_t* start
-    cdef int key, seen = 0
-    memset(numbers, 0, sizeof(numbers))
-    memset(texts, 0, sizeof(texts))
+    cdef int key
+    memset(head, 0, sizeof(JsonHead))
     if end - at < 2 or at[0] != c"{":
-        return NotImplemented
+        return False
     while at[0] != c"}":
         at += 1                             # behind the brace or a comma
         start = at + 1
         at = text_end(at, end, False)
         if at == NULL or at == end or at[0] != c":":
-            return NotImplemented
+            return False
         key = key_of(start, at - start - 1)
-        if key == OTHER_KEY or seen & 1 << key:
-            return NotImplemented
-        seen |= 1 << key
+        if key == OTHER_KEY or head.seen & 1 << key:
+            return False
+        head.seen |= 1 << key
         start = at + 1
         if key < LANGUAGE:
-            at = read_header_number(start, end, &numbers[key])
+            at = read_header_number(start, end, &head.numbers[key])
         elif key == FIELDS:
             at = object_end(start, end)
         else:
             at = text_end(start, end, False)
         if at == NULL or at == end or (at[0] != c"," and at[0] != c"}"):
-            return NotImplemented
+            return False
         if LANGUAGE <= key <= FIELDS:
-            texts[key - LANGUAGE] = Span(start, at - start)
-    if at + 1 != end:
+            head.texts[key - LANGUAGE] = Span(start, at - start)
+    return at + 1 == end
+
+
+cdef object language_of(JsonHead* head):
+    cdef Span text = head.texts[0]
+    if not head.seen & 1 << LANGUAGE:
+        return _LANGUAGE_BY_CODE[0]
+    return _LANGUAGES.get(PyBytes_FromStringAndSize(<char*>text.at + 1, text.size - 2), _OTHER)
+
+
+cdef object json_command(
+    const uint8_t* begin, const uint8_t* at, const uint8_t* end, const uint8_t* stop
+):
+    """The command of an ordinary JSON header."""
+    cdef JsonHead head
+    cdef Span text
+    if not read_json_head(at, end, &head):
         return NotImplemented
-    language, remark, fields = _LANGUAGE_BY_CODE[0], None, b"{}"
-    if seen & 1 << LANGUAGE:
-        language = _LANGUAGES.get(
-            PyBytes_FromStringAndSize(<char*>texts[0].at + 1, texts[0].size - 2), _OTHER
-        )
-    if seen & 1 << REMARK:
-        remark = PyUnicode_DecodeASCII(<char*>texts[1].at + 1, texts[1].size - 2, NULL)
-    if seen & 1 << FIELDS:
-        fields = PyBytes_FromStringAndSize(<char*>texts[2].at, texts[2].size)
+    remark, fields = None, b"{}"
+    if head.seen & 1 << REMARK:
+        text = head.texts[1]
+        remark = PyUnicode_DecodeASCII(<char*>text.at + 1, text.size - 2, NULL)
+    if head.seen & 1 << FIELDS:
+        text = head.texts[2]
+        fields = PyBytes_FromStringAndSize(<char*>text.at, text.size)
     return _Command(
-        numbers[CODE], language, numbers[VERSION], numbers[OPAQUE], numbers[FLAG], remark,
-        Raw(fields), PyBytes_FromStringAndSize(<char*>end, stop - end), 0,
+        head.numbers[CODE], language_of(&head), head.numbers[VERSION], head.numbers[OPAQUE],
+        head.numbers[FLAG], remark, Raw(fields),
+        PyBytes_FromStringAndSize(<char*>end, stop - end), 0,
     )
 
 

@@ -1,0 +1,51 @@
+"""Plain sends: the short way of an ordinary message into the log, for which nobody waits."""
+
+from roquet.broker.broker import BrokerComponent
+from roquet.broker.control import ControlPlane
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.replication.replication import Replication
+from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.net.router import Peer
+from roquet.wire.calls.send import SendReply
+from roquet.wire.fields import encode_reply
+from roquet.wire.plain_send import PlainSend
+
+
+class PlainSends(BrokerComponent, frozen=True):
+    """Stores plain sends that `handlers.messages.send` would store without a further question."""
+
+    log: MessageLog
+    tables: BrokerTables
+    control: ControlPlane
+    replication: Replication
+
+    def store(self, send: PlainSend, peer: Peer) -> bytes | None:
+        """Store a message; gives the frame of the reply.
+
+        None, with nothing done, for one whose queue or topic is not there, that has to wait for the
+        disk or for replicas, or that is refused: the handler has to judge it.
+        """
+        config, acknowledgements = self.control.settings.config, self.replication.acknowledgements
+        topic = self.tables.topics.sendable.get(send.topic)
+        if (
+            topic is None
+            or not 0 <= send.queue_id < topic.write_queue_nums
+            or not config.permission & 2
+            or config.check_message_types
+            or acknowledgements.is_needed
+            or acknowledgements.is_short
+        ):
+            return None
+        ingest = self.log.ingest
+        appended = ingest.append_plain(send, peer)
+        if appended is None:
+            return None
+        reply = SendReply(
+            msg_id=ingest.message_id(appended.position),
+            queue_id=send.queue_id,
+            queue_offset=appended.queue_offset,
+            transaction_id=send.unique_key,
+            region=config.region,
+            trace_on=config.trace_on,
+        )
+        return encode_reply(reply, send)

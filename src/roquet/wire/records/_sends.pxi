@@ -1,0 +1,154 @@
+# Plain sends: requests that store one ordinary message, read without a command in between.
+
+cdef enum:
+    SEND_CODE = 310             # SEND_MESSAGE_V2, whose fields have names of one letter
+    BORN_DIGITS_MAX = 18
+
+cdef enum:                      # its fields, from the letter a on
+    GROUP, TOPIC, DEFAULT_TOPIC, QUEUES, QUEUE, SYS_FLAG, BORN, MESSAGE_FLAG, PROPERTIES, TRIES
+    UNIT_MODE, TRIES_MAX, BATCH, BROKER_NAME, SEND_LETTERS
+
+cdef bytes _SEND_START = b'{"code":310,'
+cdef object _PlainSend = None
+
+
+def plain_sends(bytes chunk, Py_ssize_t size_max):
+    """The plain sends with which a chunk begins, up to the first frame that is none."""
+    global _PlainSend
+    cdef const uint8_t* start = chars(chunk)
+    cdef const uint8_t* end = start + PyBytes_GET_SIZE(chunk)
+    cdef const uint8_t* at = start
+    cdef Py_ssize_t size
+    cdef list sends = []
+    if _PlainSend is None:
+        from roquet.wire.plain_send import PlainSend as _PlainSend  # it imports this module
+    while end - at >= 8:
+        size = load4(at)
+        if not 4 <= size <= size_max or size > end - at - 4:
+            break
+        send = plain_send_at(at + 4, size, at + 4 + size - start)
+        if send is None:
+            break
+        sends.append(send)
+        at += 4 + size
+    return sends
+
+
+cdef object plain_send_at(const uint8_t* at, Py_ssize_t size, Py_ssize_t frame_end):
+    """The plain send of a frame, given without its length word; None for another request."""
+    cdef JsonHead head
+    cdef Span fields
+    cdef SignedField[SIGNED_MAX] found
+    cdef Py_ssize_t count
+    cdef const uint8_t* end = at + 4 + (load4(at) & 0xFFFFFF)
+    if end > at + size:
+        return None
+    if at[0] == 0:
+        if end - at < 4 + 12 or memcmp(at + 4, chars(_SEND_START), 12) != 0:
+            return None
+        if not read_json_head(at + 4, end, &head) or head.numbers[FLAG] != 0:
+            return None
+        if head.seen & 1 << REMARK or not head.seen & 1 << FIELDS:
+            return None
+        fields = head.texts[2]
+        count = json_fields(found, fields.at, fields.at + fields.size)
+        return plain_send(
+            found, count, head.numbers[OPAQUE], 0, language_of(&head), head.numbers[VERSION],
+            fields, end, at + size, frame_end,
+        )
+    if at[0] != 1 or end - at < 4 + COMPACT_FIXED:
+        return None
+    if (at[4] << 8 | at[5]) != SEND_CODE or load4(at + 13) != 0 or load4(at + 17) != 0:
+        return None
+    fields = Span(at + 4 + COMPACT_FIXED, end - at - 4 - COMPACT_FIXED)
+    if load4(at + 21) != <uint64_t>fields.size:
+        return None
+    count = pair_fields(found, fields.at, end)
+    return plain_send(
+        found, count, <int32_t>load4(at + 9), 1,
+        _LANGUAGE_BY_CODE[at[6]] if at[6] < len(_LANGUAGE_BY_CODE) else _OTHER,
+        <int16_t>(at[7] << 8 | at[8]), fields, end, at + size, frame_end,
+    )
+
+
+cdef object plain_send(
+    SignedField* found, Py_ssize_t count, int64_t opaque, int form, object language,
+    int64_t version, Span fields, const uint8_t* body, const uint8_t* stop, Py_ssize_t frame_end,
+):
+    """The plain send with some fields, whose values are as clients write them; None for others."""
+    cdef SignedField* by_letter[SEND_LETTERS]
+    cdef SignedField* field
+    cdef Facts facts
+    cdef int64_t queue_id, born_ms = 0, unused = 0, sys_flag = 0, flag = 0, reconsume_times = 0
+    cdef Py_ssize_t index
+    cdef bytes text
+    memset(by_letter, 0, sizeof(by_letter))
+    for index in range(count):
+        field = &found[index]
+        if field.name_size != 1 or not c"a" <= field.name[0] < c"a" + SEND_LETTERS:
+            continue
+        if by_letter[field.name[0] - c"a"] != NULL:
+            return None
+        by_letter[field.name[0] - c"a"] = field
+    if by_letter[GROUP] == NULL or by_letter[TOPIC] == NULL:
+        return None
+    if not (
+        read_int(by_letter[QUEUE], &queue_id)
+        and read_born(by_letter[BORN], &born_ms)
+        and may_read_int(by_letter[QUEUES], &unused)
+        and may_read_int(by_letter[SYS_FLAG], &sys_flag)
+        and may_read_int(by_letter[MESSAGE_FLAG], &flag)
+        and may_read_int(by_letter[TRIES], &reconsume_times)
+        and may_read_int(by_letter[TRIES_MAX], &unused)
+        and (is_value(by_letter[UNIT_MODE], b"false") or is_value(by_letter[UNIT_MODE], b"true"))
+        and is_value(by_letter[BATCH], b"false")
+    ):
+        return None
+    field = by_letter[PROPERTIES]
+    if field == NULL:
+        return None
+    text = value_of(field)
+    if not read_facts(chars(text), PyBytes_GET_SIZE(text), &facts):
+        return None
+    if not is_ascii(facts.key, facts.key_size):
+        return None
+    return _PlainSend(
+        opaque, form, language, version, text_of(by_letter[TOPIC]), queue_id, sys_flag,
+        born_ms, flag, reconsume_times, text, tag_code_of(&facts),
+        PyUnicode_DecodeASCII(<char*>facts.key, facts.key_size, NULL),
+        PyBytes_FromStringAndSize(<char*>fields.at, fields.size),
+        PyBytes_FromStringAndSize(<char*>body, stop - body), frame_end,
+    )
+
+
+cdef bint read_int(SignedField* field, int64_t* number) noexcept nogil:
+    """Read a field that holds a number of 32 bits as clients write it."""
+    cdef const uint8_t* end
+    if field == NULL or field.size != field.value_size:
+        return False
+    end = field.value + field.size
+    return read_header_number(field.value, end, number) == end
+
+
+cdef bint may_read_int(SignedField* field, int64_t* number) noexcept nogil:
+    """Read such a field if it is there."""
+    return field == NULL or read_int(field, number)
+
+
+cdef bint read_born(SignedField* field, int64_t* number) noexcept nogil:
+    """Read a field that holds a time in ms after 1970."""
+    cdef Py_ssize_t index
+    if field == NULL or field.size != field.value_size or field.size > BORN_DIGITS_MAX:
+        return False
+    if field.size == 0 or (field.value[0] == c"0" and field.size > 1):
+        return False
+    for index in range(field.size):
+        if not c"0" <= field.value[index] <= c"9":
+            return False
+        number[0] = 10 * number[0] + field.value[index] - c"0"
+    return True
+
+
+cdef bint is_value(SignedField* field, bytes wanted) noexcept:
+    """Whether a field has a value, or is not there."""
+    return field == NULL or is_name(field.value, field.value_size, wanted)
