@@ -1,6 +1,7 @@
 """Plain sends are read as the ordinary way reads them, or not at all."""
 
 import json
+from inspect import unwrap
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from roquet.wire.calls.send import Send, SendBatch, SendLongNames
 from roquet.wire.codes import Language, SerializeType
 from roquet.wire.command import Command, decode
 from roquet.wire.fields import decode_call, encode_call, to_ext
-from roquet.wire.plain_send import PlainSend, plain_sends
+from roquet.wire.plain_send import PlainSend, plain_sends, stored_reply
 from roquet.wire.records.speedups import COMPILED, use_compiled
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="without a compiler there are none")
@@ -220,3 +221,22 @@ def test_without_compiled_forms_none_is_found() -> None:
         assert plain_sends(frame(make()), SIZE_MAX) == []
     finally:
         use_compiled(before)
+
+
+@given(
+    opaque=st.integers(-(2**31), 2**31 - 1),
+    form=st.sampled_from(FORMS),
+    host=st.binary(min_size=8, max_size=8) | st.binary(min_size=20, max_size=20),
+    numbers=st.tuples(st.integers(0, 2**62), st.integers(0, 2**31 - 1), st.integers(0, 2**62)),
+    key=TEXTS | st.just("7F01" * 8) | st.just("k" * 9_000),
+    region=TEXTS | st.just("DefaultRegion") | st.just("\ud800"),
+    trace_on=st.booleans(),
+)
+def test_replies_are_those_of_the_ordinary_way(
+    opaque: int, form: int, host: bytes, numbers: tuple[int, int, int], key: str, region: str,
+    trace_on: bool,
+) -> None:  # fmt: skip
+    position, queue_id, offset = numbers
+    given_ = (opaque, int(form), host, position, queue_id, offset, key, region, trace_on)
+    usual: Any = unwrap(stored_reply)
+    assert stored_reply(*given_) == usual(*given_)

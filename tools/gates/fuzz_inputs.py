@@ -693,6 +693,15 @@ def plain_sends(r: Random) -> Case:
     return Case((chunk, r.choice((1 << 24, 1 << 24, 200))))
 
 
+def stored_reply(r: Random) -> Case:
+    """The parts of a reply, whose texts are mostly plain; numbers fit, as those of a store do."""
+    host, form = r.randbytes(r.choice((8, 8, 20, 7, 21, 40))), r.randrange(2)
+    position, offset = r.randrange(1 << r.choice((8, 63))), r.randrange(1 << r.choice((8, 63)))
+    opaque, queue_id = r.randrange(-(1 << 31), 1 << 31), r.randrange(1 << r.choice((3, 31)))
+    key, region = r.choice(WORDS), r.choice(WORDS)
+    return Case((opaque, form, host, position, queue_id, offset, key, region, r.random() < 0.5))
+
+
 def usual_sends(chunk: bytes, size_max: int) -> list[plain_send.PlainSend]:
     """As many sends as `plain_sends` finds compiled, by the commands and calls of their frames."""
     sends, at = [], 0
@@ -731,8 +740,8 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
     for call in (
         item_columns, encode_items, pack, pack_batch, pack_pairs, whole_records, property_finder,
         property_positions, record_matcher, plain_facts, plain_batch, key_hashes, link_entries,
-        entry_columns, sum_sizes, contains, decode, decode_whole, plain_sends, encode_frame,
-        join_entries, join_ranges, join_properties, batch_body,
+        entry_columns, sum_sizes, contains, decode, decode_whole, plain_sends, stored_reply,
+        encode_frame, join_entries, join_ranges, join_properties, batch_body,
         offset_message_ids, numbered_texts, record_positions, cut_slices, split_texts,
         plain_records, signed_by,
     )

@@ -36,7 +36,7 @@ from roquet.store.commit_log import log
 from roquet.store.consume_queue import entries
 from roquet.store.key_index import dispatch, index
 from roquet.store.replication import queue_builder
-from roquet.wire import command, compact, fields, signing
+from roquet.wire import command, compact, fields, plain_send, signing
 from roquet.wire.records import batch, message_id, partial_decode, record
 from roquet.wire.records.speedups import extension
 
@@ -69,7 +69,7 @@ FORMS: Final[dict[str, Any]] = {
         encode.join_properties, column_slices.contains,
         encode.batch_body, property_columns.numbered_texts, record_layout.record_positions,
         column_slices.cut_slices, properties.split_texts, queue_builder.plain_records,
-        signing.signed_by,
+        signing.signed_by, plain_send.stored_reply,
     )
 }  # fmt: skip
 FORMS["plain_sends"] = usual_sends

@@ -17,7 +17,6 @@ from roquet.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION, RequestCode, 
 from roquet.wire.command import JSON, PYTHON, Command, encode_json, java_text, json_pairs, sender
 from roquet.wire.compact import PackedFields, encode_compact, write_pairs
 from roquet.wire.fastjson.coercion import integer_of, truth_of
-from roquet.wire.plain_send import PlainSend
 from roquet.wire.records.speedups import compiled
 
 
@@ -210,9 +209,9 @@ def encode_call(
 
 
 def encode_reply(
-    reply: Reply, command: Command | PlainSend, *, language: int = PYTHON, version: int = VERSION
+    reply: Reply, command: Command, *, language: int = PYTHON, version: int = VERSION
 ) -> bytes:
-    """Encode the whole frame of the response to a request, in the format of the request."""
+    """Encode the whole frame of the response to `command`, in the format of the request."""
     return encode_frame(
         reply, HEADER_CODECS[type(reply)], command.serialize_type, reply.code, FLAG_RESPONSE,
         command.opaque, language, version, reply.remark, reply.body,

@@ -8,8 +8,12 @@ plain send both store the same bytes and give the same reply.
 
 import msgspec
 
+from roquet.wire.calls.send import SendReply
 from roquet.wire.codes import RequestCode, SerializeType
+from roquet.wire.command import Command
 from roquet.wire.compact import PackedFields
+from roquet.wire.fields import encode_reply
+from roquet.wire.records.message_id import offset_message_id
 from roquet.wire.records.speedups import compiled
 
 PLAIN_CODE = int(RequestCode.SEND_MESSAGE_V2)
@@ -60,3 +64,20 @@ def plain_sends(chunk: bytes, size_max: int) -> list[PlainSend]:  # noqa: ARG001
     would cost more than the ordinary way.
     """
     return []
+
+
+@compiled
+def stored_reply(  # noqa: PLR0913, PLR0917 - the parts of a reply
+    opaque: int, serialize_type: int, store_host: bytes, position: int, queue_id: int,
+    queue_offset: int, unique_key: str, region: str, trace_on: bool,
+) -> bytes:  # fmt: skip
+    """Encode the frame of the reply to a message that is stored at a position of the log."""
+    reply = SendReply(
+        msg_id=offset_message_id(store_host, position),
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        transaction_id=unique_key,
+        region=region,
+        trace_on=trace_on,
+    )
+    return encode_reply(reply, Command(0, opaque=opaque, serialize_type=serialize_type))

@@ -19,7 +19,7 @@ from roquet.testing.clock import this_loop
 from roquet.wire.calls.route import GetKV, ListKV, PutKV, ValueReply
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.codes import ResponseCode
-from roquet.wire.command import decode
+from roquet.wire.command import Command, decode
 from roquet.wire.fields import encode_call, encode_reply
 from roquet.wire.frame import FrameReader
 from roquet.wire.plain_send import PlainSend
@@ -435,7 +435,7 @@ class Sends:
         if send.topic in self.refused:
             return None
         self.taken.append(f"plain {send.topic}")
-        return encode_reply(SendReply(msg_id=send.topic), send)
+        return encode_reply(SendReply(msg_id=send.topic), Command(310, opaque=send.opaque))
 
     def connect(self) -> None:
         connect_in_process(

@@ -6,9 +6,7 @@ from roquet.broker.log.message_log import MessageLog
 from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.net.router import Peer
-from roquet.wire.calls.send import SendReply
-from roquet.wire.fields import encode_reply
-from roquet.wire.plain_send import PlainSend
+from roquet.wire.plain_send import PlainSend, stored_reply
 
 
 class PlainSends(BrokerComponent, frozen=True):
@@ -40,12 +38,7 @@ class PlainSends(BrokerComponent, frozen=True):
         appended = ingest.append_plain(send, peer)
         if appended is None:
             return None
-        reply = SendReply(
-            msg_id=ingest.message_id(appended.position),
-            queue_id=send.queue_id,
-            queue_offset=appended.queue_offset,
-            transaction_id=send.unique_key,
-            region=config.region,
-            trace_on=config.trace_on,
-        )
-        return encode_reply(reply, send)
+        return stored_reply(
+            send.opaque, send.serialize_type, ingest.store_host, appended.position, send.queue_id,
+            appended.queue_offset, send.unique_key, config.region, config.trace_on,
+        )  # fmt: skip

@@ -10,6 +10,8 @@ cdef enum:                      # its fields, from the letter a on
 
 cdef bytes _SEND_START = b'{"code":310,'
 cdef object _PlainSend = None
+cdef int _PYTHON = int(Language.PYTHON)
+cdef int _VERSION = codes.VERSION
 
 
 def plain_sends(bytes chunk, Py_ssize_t size_max):
@@ -152,3 +154,93 @@ cdef bint read_born(SignedField* field, int64_t* number) noexcept nogil:
 cdef bint is_value(SignedField* field, bytes wanted) noexcept:
     """Whether a field has a value, or is not there."""
     return field == NULL or is_name(field.value, field.value_size, wanted)
+
+
+# -- replies -------------------------------------------------------------------------------------
+
+def stored_reply(
+    int32_t opaque, serialize_type, bytes store_host, int64_t position, int32_t queue_id,
+    int64_t queue_offset, str key, str region, trace_on,
+):
+    """The frame of the reply to a stored message; NotImplemented for texts that need escapes."""
+    cdef uint8_t[HEADER_BUFFER] header
+    cdef uint8_t[64] message_id
+    cdef uint8_t[8] place
+    cdef Out out
+    cdef Py_ssize_t host_size = PyBytes_GET_SIZE(store_host), size
+    cdef bint is_json = serialize_type == 0, is_whole
+    cdef const char* region_text
+    cdef const char* key_text
+    cdef Py_ssize_t region_size, key_size
+    cdef uint8_t* at
+    if host_size > 20:
+        return NotImplemented
+    try:
+        region_text = PyUnicode_AsUTF8AndSize(region, &region_size)
+        key_text = PyUnicode_AsUTF8AndSize(key, &key_size)
+    except UnicodeEncodeError:
+        return NotImplemented
+    store8(place, position)
+    write_hex(write_hex(message_id, chars(store_host), host_size), place, 8)
+    out.at, out.end = header + 8, header + HEADER_BUFFER
+    if is_json:
+        is_whole = (
+            put(&out, b'{"code":0,"flag":1,"opaque":', 28) and put_number(&out, opaque)
+            and put(&out, b',"language":"PYTHON","version":', 31) and put_number(&out, _VERSION)
+            and put(&out, b',"extFields":{', 14)
+        )
+    else:
+        memset(header + 8, 0, COMPACT_FIXED)
+        header[10] = <uint8_t>_PYTHON
+        store2(header + 11, <uint32_t>_VERSION)
+        store4(header + 13, <uint32_t>opaque)
+        store4(header + 17, 1)
+        out.at += COMPACT_FIXED
+        is_whole = True
+    is_whole = (
+        is_whole
+        and put_field(&out, b"msgId", message_id, 2 * host_size + 16, is_json)
+        and put_number_field(&out, b"queueId", queue_id, is_json)
+        and put_number_field(&out, b"queueOffset", queue_offset, is_json)
+        and put_field(&out, b"MSG_REGION", region_text, region_size, is_json)
+        and put_field(&out, b"TRACE_ON", b"true" if trace_on else b"false", 4 + (not trace_on), is_json)
+        and put_field(&out, b"transactionId", key_text, key_size, is_json)
+    )
+    if is_json and is_whole:
+        (out.at - 1)[0] = c"}"                # behind the last field: no comma
+        is_whole = put(&out, b"}", 1)
+    if not is_whole:
+        return NotImplemented
+    size = out.at - header - 8
+    if not is_json:
+        store4(header + 4 + COMPACT_FIXED, <uint32_t>(size - COMPACT_FIXED))
+    store4(header, <uint32_t>(size + 4))
+    store4(header + 4, <uint32_t>(size | (0 if is_json else 1 << 24)))
+    return PyBytes_FromStringAndSize(<char*>header, size + 8)
+
+
+cdef bint put_field(
+    Out* out, bytes name, const void* text, Py_ssize_t size, bint is_json
+) noexcept:
+    """Append a name and a text; behind it a comma in JSON."""
+    cdef Py_ssize_t name_size = PyBytes_GET_SIZE(name)
+    if is_json:
+        return (
+            put(out, b'"', 1) and put(out, chars(name), name_size) and put(out, b'":', 2)
+            and put_quoted(out, <const uint8_t*>text, size, 255) and put(out, b",", 1)
+        )
+    if out.end - out.at < 6 + name_size:
+        return False
+    store2(out.at, <uint32_t>name_size)
+    memcpy(out.at + 2, chars(name), name_size)
+    store4(out.at + 2 + name_size, <uint32_t>size)
+    out.at += 6 + name_size
+    return put(out, text, size)
+
+
+cdef bint put_number_field(Out* out, bytes name, int64_t number, bint is_json) noexcept:
+    cdef uint8_t[20] digits
+    cdef Out text
+    text.at, text.end = digits, digits + 20
+    put_number(&text, number)
+    return put_field(out, name, digits, text.at - digits, is_json)

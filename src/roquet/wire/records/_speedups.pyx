@@ -37,6 +37,7 @@ from zlib import crc32
 from msgspec import Raw
 
 from roquet.model import properties as names
+from roquet.wire import codes
 from roquet.wire.codes import Language, RequestCode
 from roquet.wire.java_hash import hash_code as _hash_code
 
