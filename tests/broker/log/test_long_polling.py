@@ -242,6 +242,49 @@ async def test_a_pop_of_one_queue_is_not_woken_by_another() -> None:
     assert not polls.watched
 
 
+@in_virtual_time
+async def test_pops_of_one_queue_and_of_any_are_woken_in_the_order_in_which_they_came() -> None:
+    polls = PopWaiters(this_loop().clock)
+    tasks = waiting(polls, 2, -1, 1, 2, -1)
+    await settle()
+    polls.arrived("t", 2, 3)
+    await settle()
+    assert woken(tasks) == [True, True, False, True, False]
+    polls.wake("g", "t")
+    await settle()
+    assert woken(tasks) == [True, True, True, True, False]
+    polls.look_again("t")
+    await settle()
+    assert woken(tasks) == [True] * 5
+    assert not polls.watched
+
+
+@in_virtual_time
+async def test_a_message_costs_no_look_at_pops_that_wait_for_other_queues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[object] = []
+
+    class CountedFuture(asyncio.Future[int]):
+        def done(self) -> bool:
+            looks.append(self)
+            return super().done()
+
+    loop = this_loop()
+    monkeypatch.setattr(loop, "create_future", lambda: CountedFuture(loop=loop))
+    polls = PopWaiters(loop.clock)
+    tasks = waiting(polls, *[0] * 100)
+    await settle()
+    looks.clear()
+    polls.arrived("t", 1, 1)
+    assert looks == []
+    polls.arrived("t", 0, 1)
+    assert len(looks) in (1, 2)
+    polls.close()
+    await settle()
+    assert woken(tasks) == [True, *[False] * 99]
+
+
 @pytest.mark.parametrize("topic", ["%RETRY%g_t", "%RETRY%g+t"])
 @in_virtual_time
 async def test_a_failed_message_wakes_a_pop_in_either_retry_topic(topic: str) -> None:
