@@ -1,4 +1,5 @@
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -196,6 +197,25 @@ def woken(tasks: list[asyncio.Task[bool]]) -> list[bool]:
 async def settle() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
+
+
+async def test_the_tags_of_a_batch_are_looked_at_once_whoever_waits(
+    arrivals: LongPolling,
+) -> None:
+    looks: list[int] = []
+
+    class CountedCodes(list[int]):
+        def __getitem__(self, index: Any) -> Any:
+            looks.append(index)
+            return super().__getitem__(index)
+
+    tasks = [await wait_for(arrivals, "orders", 0, 8, frozenset({n})) for n in range(100)]
+    arrivals.arrived("orders", 0, 7, CountedCodes([1, 2, 1, *range(200, 300)]))
+    await settle()
+    assert [n for n, task in enumerate(tasks) if task.done()] == [1, 2]
+    assert len(looks) <= 103
+    arrivals.close()
+    await asyncio.gather(*tasks)
 
 
 @in_virtual_time

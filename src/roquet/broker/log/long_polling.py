@@ -16,7 +16,6 @@ from roquet.model.names import pop_retry_topic, pop_retry_topic_v1
 from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.clock import Clock
 from roquet.rules.consumption.pop import POLLING_MAX
-from roquet.rules.tag_filter import matches
 
 ANY_QUEUE: Final = -1
 
@@ -225,11 +224,13 @@ class LongPolling:
         queues = self._marks.get(topic)
         if queues is None or (marks := queues.get(queue_id)) is None:
             return
+        # Once: a batch may have 16,000 messages, and one client pulls for as many sets of tags.
+        reached = {code: next_offset for next_offset, code in enumerate(tag_codes, offset + 1)}
         for wanted, mark in marks.items():
-            for next_offset in range(offset + len(tag_codes), offset, -1):
-                if matches(wanted, tag_codes[next_offset - offset - 1]):
-                    mark.advance(next_offset)
-                    break
+            if wanted is None:
+                mark.advance(offset + len(tag_codes))
+            else:
+                mark.advance(max(map(reached.__getitem__, wanted & reached.keys()), default=0))
 
     async def reach(
         self, topic: str, queue_id: int, next_offset: int, wanted: TagCodes, deadline_ms: int
