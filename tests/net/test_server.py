@@ -249,6 +249,30 @@ async def test_our_own_client_sees_the_go_away_as_a_definite_refusal(router: Rou
 
 
 @in_virtual_time
+@pytest.mark.parametrize("after_s", [0, 0.5, 3.2])
+async def test_a_stop_that_is_cancelled_leaves_no_connection_open(
+    router: Router, after_s: float
+) -> None:
+    clock = this_loop().clock
+    router.add(ListKV, lambda call, peer: ValueReply(body=bytes(10_000)))
+    server = Server(router, clock=clock)
+    await server.start()
+    made: Any = await this_loop().create_connection(asyncio.Protocol, "127.0.0.1", server.port)
+    transport = made[0]
+    transport.pause_reading()
+    transport.write(encode_call(ListKV(namespace="n"), opaque=1))
+    transport.write(encode_call(GetRoute(topic="60000"), opaque=2))
+    await asyncio.sleep(0.1)
+    stop = asyncio.create_task(server.stop())
+    await asyncio.sleep(after_s)
+    stop.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stop
+    await asyncio.sleep(0)
+    assert not server.peers
+
+
+@in_virtual_time
 async def test_a_silent_peer_is_closed_and_a_talking_one_stays(router: Router) -> None:
     clock = this_loop().clock
     async with Server(router, clock=clock) as server:
@@ -370,6 +394,25 @@ async def test_a_server_may_listen_at_a_second_port(router: Router) -> None:
     for each in (server.port, port):
         with pytest.raises(ConnectFailed):
             await Channel.connect("127.0.0.1", each)
+
+
+async def test_a_start_that_is_cancelled_at_the_second_port_ends_the_first(
+    router: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, second = asyncio.get_running_loop(), 4711
+    create_server: Any = loop.create_server
+
+    async def create_first(factory: Any, host: str, port: int, **options: Any) -> Any:
+        if port == second:
+            raise asyncio.CancelledError
+        return await create_server(factory, host, port, **options)
+
+    monkeypatch.setattr(loop, "create_server", create_first)
+    server = Server(router, host="127.0.0.1", also=second)
+    with pytest.raises(asyncio.CancelledError):
+        await server.__aenter__()
+    with pytest.raises(ConnectFailed):
+        await Channel.connect("127.0.0.1", server.port)
 
 
 async def test_a_second_port_that_cannot_be_had_is_one_warning(

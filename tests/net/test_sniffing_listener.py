@@ -1,6 +1,7 @@
 """First bytes on real sockets: TLS, plain, PROXY headers, and those who say nothing."""
 
 import asyncio
+import errno
 import os
 import resource
 import socket
@@ -276,6 +277,22 @@ async def test_a_connection_that_sends_one_byte_is_looked_at_more_and_more_seldo
         await asyncio.sleep(0.4)
         assert listener.counts.abandoned == 1
     assert 2 <= len(looks) <= 6
+
+
+async def test_a_connection_that_its_system_gives_up_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gone(*_: object) -> None:  # as macOS says of a connection that was reset
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    async with listening() as (listener, connect):
+        client = await connect()
+        monkeypatch.setattr(socket.socket, "setsockopt", gone)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(client, hello())
+        with suppress(ConnectionResetError):
+            assert await loop.sock_recv(client, 1) == b""
+        assert (listener.opening, listener.counts.refused) == (0, 1)
 
 
 async def test_the_oldest_silent_connection_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:

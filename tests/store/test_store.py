@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.store.conftest import NOW, DataDir, draft, fill, index_all, parts, read_bodies
 
-from roquet.model.errors import StoreError, StoreFull, StoreLocked
-from roquet.rules.retention import DiskUsage
+from roquet.model.errors import StoreError, StoreFailed, StoreFull, StoreLocked
+from roquet.rules.retention import DiskUsage, required_free_bytes
 from roquet.store.check import check
 from roquet.store.filesystem.files import FileWriter
 from roquet.store.reading import reader
@@ -284,6 +284,21 @@ def test_writes_are_refused_before_the_disk_is_full_and_reads_go_on(store: Store
     assert not store.watch_disk(DiskUsage(100, 50))
     assert store.refusal is None
     assert store.append(draft(), NOW).queue_offset == 1
+
+
+def test_a_failure_that_meets_a_full_disk_is_not_over_when_there_is_room(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_meanwhile(*facts: Any) -> int:
+        store.fail("a flush in another thread failed")
+        return required_free_bytes(*facts)
+
+    monkeypatch.setattr("roquet.store.store.required_free_bytes", fail_meanwhile)
+    assert store.watch_disk(DiskUsage(100, 9))
+    assert isinstance(store.refusal, StoreFailed)
+    assert not store.watch_disk(DiskUsage(100, 50))
+    with pytest.raises(StoreFailed, match="a flush in another thread failed"):
+        store.append(draft(), NOW)
 
 
 def test_a_disk_that_does_not_keep_its_word_ends_writing(

@@ -167,6 +167,19 @@ def test_a_connection_uses_its_language_version_and_format() -> None:
     assert command.serialize_type == SerializeType.ROCKETMQ
 
 
+@pytest.mark.parametrize("size", [0, LARGE_FRAME_MIN])
+def test_a_call_stays_pending_whose_reply_comes_with_foreign_bytes(size: int) -> None:
+    client = wire.Connection()
+    _, stream = client.send_call(ASK, 100)
+    (request,) = served(stream)
+    assert isinstance(request, Command)
+    answer = encode_reply(OffsetReply(offset=5, body=bytes(size)), request)
+    client.receive_data(answer[:-3])
+    with pytest.raises(RemoteProtocolError, match="header of unknown kind 9"):
+        client.receive_data(answer[-3:] + b"\x00\x00\x00\x05\x09\x00\x00\x01{")
+    assert client.expire(100) != [], "its caller waits no longer"
+
+
 def test_foreign_bytes_end_the_connection() -> None:
     with pytest.raises(RemoteProtocolError, match="limit 16"):
         wire.Connection(size_max=16).receive_data(b"\x00\x00\x00\x11")

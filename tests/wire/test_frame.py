@@ -1,4 +1,5 @@
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -65,6 +66,23 @@ def test_any_split_gives_the_same_frames(sent: list[bytes], steps: list[int]) ->
         at += step
     assert got == sent
     assert reader.pending == 0
+
+
+def test_a_frame_that_comes_in_tiny_parts_takes_little_more_memory_than_its_bytes() -> None:
+    reader = wire.FrameReader()
+    reader.feed(struct.pack(">I", 1_000_000))
+    tracemalloc.start()
+    try:
+        for number in range(50_000):
+            reader.feed(number.to_bytes(2, "big"))
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert reader.pending == 4 + 100_000
+    assert size < 400_000
+    frames = reader.feed(bytes(900_000))
+    assert [len(frame) for frame in frames] == [1_000_000]
+    assert frames[0][:100_000] == b"".join(number.to_bytes(2, "big") for number in range(50_000))
 
 
 def headed(header: bytes, body: bytes) -> bytes:

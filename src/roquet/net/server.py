@@ -164,15 +164,21 @@ class Server:
             connection.serve_with(error_replies.go_away)
         for callback in self._on_stopping:
             callback()
-        if busy := [each for each in self._connections if each.in_flight]:
-            grace_s = (self._grace_ms if grace_ms is None else grace_ms) / 1000
-            with suppress(TimeoutError):
-                async with asyncio.timeout(grace_s):
-                    await asyncio.gather(*(each.served_all() for each in busy))
-        await asyncio.gather(*(connection.close() for connection in self._connections))
+        try:
+            if busy := [each for each in self._connections if each.in_flight]:
+                grace_s = (self._grace_ms if grace_ms is None else grace_ms) / 1000
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(grace_s):
+                        await asyncio.gather(*(each.served_all() for each in busy))
+        finally:  # also of a stop that is cancelled: no other one closes them
+            await asyncio.gather(*(connection.close() for connection in self._connections))
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:  # it may listen at the first of its ports already
+            await self.stop()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -248,6 +248,7 @@ class SniffingListener:
         try:
             async with asyncio.timeout(self._opening_ms / 1000):
                 source, context = await self._sniff(accepted, address)
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 opening.accepted = None
                 await self._serve(accepted, source, context)
         except TimeoutError:
@@ -266,7 +267,6 @@ class SniffingListener:
     async def _serve(
         self, owned: socket.socket, source: str | None, context: ssl.SSLContext | None
     ) -> None:
-        owned.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         secured: Mapping[str, Any] = {}
         if context is not None:
             secured = {"ssl": context, "ssl_handshake_timeout": self._opening_ms / 500}

@@ -42,8 +42,3 @@ def tag_codes(expression: str | None, hash_of: TagHash) -> frozenset[int] | None
     """Hashes of the tags that an expression names; None if it wants every message."""
     named = parse_tags(expression)
     return None if named is None else frozenset(map(hash_of, named))
-
-
-def matches(wanted: frozenset[int] | None, tag_code: int) -> bool:
-    """Whether a queue entry may belong to a wanted message."""
-    return wanted is None or tag_code in wanted

@@ -308,14 +308,15 @@ class Store(RecordReader):
             policy = self._config.retention
             wanted = required_free_bytes(usage, policy)
             setting = "refuse_ratio" if policy.free_min is None else "free_min"
-            self._refusal = StoreFull(
+            refusal = StoreFull(
                 f"{self._opened.directory} is on a disk with {size_text(usage.free)} of"
                 f" {size_text(usage.total)} free, and {size_text(wanted)} are wanted ({setting}):"
                 " writes are refused until there is room"
             )
+            self._refusal = self.failure or refusal  # a flush in a thread may have failed just now
             log.error("%s", self._refusal)
         elif not is_full and isinstance(self._refusal, StoreFull):
-            self._refusal = None
+            self._refusal = self.failure
             # At the level of the refusal, so that nobody reads of one alone.
             log.error("there is room on the disk again: writes are accepted")
         return is_full

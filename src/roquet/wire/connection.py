@@ -4,8 +4,7 @@ It does no I/O and reads no clock: its driver moves the bytes and passes the tim
 send requests; replies come in any order and are matched to their request by its number (opaque).
 """
 
-from collections.abc import Callable, Iterable
-from itertools import chain
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -76,11 +75,12 @@ class Connection:
         then.
         """
         reader = self.reader
-        commands: Iterable[Command] | None
+        commands: list[Command] | None
         if reader.wanted >= LARGE_FRAME_MIN and (large := reader.end_large(chunk)):
-            commands = chain([decode_large(large)], map(decode, reader.feed(large.rest)))
+            commands = [decode_large(large), *map(decode, reader.feed(large.rest))]
         elif reader.pending or (commands := decode_whole(chunk, reader.size_max)) is None:
-            commands = map(decode, reader.feed(chunk))
+            # All before any is matched: a call whose reply is thrown away has to stay pending.
+            commands = list(map(decode, reader.feed(chunk)))
         events: list[ConnectionEvent] = []
         for command in commands:
             if not command.flag & FLAG_RESPONSE:

@@ -27,6 +27,10 @@ each message by 32 characters: 65,000 of the smallest fit into a batch of 4 MiB.
 LARGE_FRAME_MIN: Final = 64 * 1024
 """Bytes from which a frame that comes in parts is given as a LargeFrame."""
 
+PARTS_MAX: Final = 4_096
+"""Parts of an incomplete frame that are kept apart. More are joined: a part costs 50 bytes besides
+its own, and a peer may send one or two bytes at a time."""
+
 LENGTH_SIZE: Final = 4
 WORD_SIZE: Final = 4
 
@@ -73,6 +77,8 @@ class FrameReader:
             self._parts.append(chunk)
             self.pending += len(chunk)
             if self.pending < self.wanted:  # joined once, when the frame is whole
+                if len(self._parts) > PARTS_MAX:
+                    self._parts = [b"".join(self._parts)]
                 return []
             chunk = b"".join(self._parts)
             self._parts.clear()

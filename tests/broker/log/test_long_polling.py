@@ -1,4 +1,5 @@
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -198,6 +199,25 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+async def test_the_tags_of_a_batch_are_looked_at_once_whoever_waits(
+    arrivals: LongPolling,
+) -> None:
+    looks: list[int] = []
+
+    class CountedCodes(list[int]):
+        def __getitem__(self, index: Any) -> Any:
+            looks.append(index)
+            return super().__getitem__(index)
+
+    tasks = [await wait_for(arrivals, "orders", 0, 8, frozenset({n})) for n in range(100)]
+    arrivals.arrived("orders", 0, 7, CountedCodes([1, 2, 1, *range(200, 300)]))
+    await settle()
+    assert [n for n, task in enumerate(tasks) if task.done()] == [1, 2]
+    assert len(looks) <= 103
+    arrivals.close()
+    await asyncio.gather(*tasks)
+
+
 @in_virtual_time
 async def test_a_message_wakes_one_pop_of_each_group_the_first_come_first() -> None:
     polls = PopWaiters(this_loop().clock)
@@ -240,6 +260,49 @@ async def test_a_pop_of_one_queue_is_not_woken_by_another() -> None:
     await settle()
     assert woken(tasks) == [True, True], "the retry topic concerns everyone"
     assert not polls.watched
+
+
+@in_virtual_time
+async def test_pops_of_one_queue_and_of_any_are_woken_in_the_order_in_which_they_came() -> None:
+    polls = PopWaiters(this_loop().clock)
+    tasks = waiting(polls, 2, -1, 1, 2, -1)
+    await settle()
+    polls.arrived("t", 2, 3)
+    await settle()
+    assert woken(tasks) == [True, True, False, True, False]
+    polls.wake("g", "t")
+    await settle()
+    assert woken(tasks) == [True, True, True, True, False]
+    polls.look_again("t")
+    await settle()
+    assert woken(tasks) == [True] * 5
+    assert not polls.watched
+
+
+@in_virtual_time
+async def test_a_message_costs_no_look_at_pops_that_wait_for_other_queues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[object] = []
+
+    class CountedFuture(asyncio.Future[int]):
+        def done(self) -> bool:
+            looks.append(self)
+            return super().done()
+
+    loop = this_loop()
+    monkeypatch.setattr(loop, "create_future", lambda: CountedFuture(loop=loop))
+    polls = PopWaiters(loop.clock)
+    tasks = waiting(polls, *[0] * 100)
+    await settle()
+    looks.clear()
+    polls.arrived("t", 1, 1)
+    assert looks == []
+    polls.arrived("t", 0, 1)
+    assert len(looks) in (1, 2)
+    polls.close()
+    await settle()
+    assert woken(tasks) == [True, *[False] * 99]
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%g_t", "%RETRY%g+t"])

@@ -219,4 +219,7 @@ async def test_acknowledgements_of_popped_messages_wait(
         "rq": checkpoint.revive_queue_id, "pt": checkpoint.pop_ms, "it": checkpoint.invisible_ms,
     }  # fmt: skip
     many = BatchAck(body=json.dumps({"brokerName": "broker-a", "acks": [acked]}).encode())
-    assert (await replicated(broker, broker.bind(AckHandler.batch_ack)(many, peer))).code == 0
+    once: Any = broker.bind(AckHandler.batch_ack)(many, peer)
+    again = broker.bind(AckHandler.ack)(Ack(**fields, extra_info=f"{info} 2", offset=2), peer)
+    assert (await replicated(broker, again)).code == 0, "not before the first one is safe"
+    assert (await once).code == 0

@@ -75,6 +75,22 @@ async def test_a_client_that_reads_slowly_gets_everything(
     assert sum(got) > 20 * 10_000
 
 
+async def test_a_silent_client_that_does_not_read_its_last_answer_is_dropped(
+    router: Router, caplog: pytest.LogCaptureFixture
+) -> None:
+    router.add(ListKV, lambda call, peer: ValueReply(body=bytes(10_000)))
+    loop = this_loop()
+    async with Server(router, clock=loop.clock) as server:
+        transport, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", server.port)
+        transport.pause_reading()
+        transport.write(encode_call(ListKV(namespace="n"), opaque=1))
+        await loop.clock.sleep(IDLE_MS)
+        assert len(server.peers) == 1
+        await loop.clock.sleep(IDLE_MS)
+        assert not server.peers
+    assert "took none of its answers" in caplog.text
+
+
 async def test_a_peer_that_stops_inside_a_frame_is_closed_as_silent(router: Router) -> None:
     loop = this_loop()
     async with Server(router, clock=loop.clock) as server:

@@ -8,6 +8,7 @@ arrive when they are shown (`hold`, `show`).
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import merge
 from typing import Final
 
 from roquet.broker.filtering.tag_expressions import TagCodes
@@ -15,14 +16,13 @@ from roquet.model.names import pop_retry_topic, pop_retry_topic_v1
 from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.clock import Clock
 from roquet.rules.consumption.pop import POLLING_MAX
-from roquet.rules.tag_filter import matches
 
 ANY_QUEUE: Final = -1
 
 TIMED_OUT: Final = -2
 
 PopWaiter = tuple[int, asyncio.Future[int]]
-"""The awaited queue, and a future of the queue it is woken for, or TIMED_OUT."""
+"""A number that says who came first, and a future of the queue it is woken for, or TIMED_OUT."""
 
 HIDDEN_MAX: Final = 65_536
 """Arrivals that are remembered while messages are hidden: with more, all waiters look again."""
@@ -37,26 +37,30 @@ class PopWaiters:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._waiting: dict[tuple[str, str], deque[PopWaiter]] = {}
-        """By group and topic."""
-        self.watched: dict[str, dict[tuple[str, str], bool]] = {}
-        """By topic in which messages may arrive: the keys to wake, and whether it is their retry
-        topic, any queue of which counts."""
+        self._waiting: dict[tuple[str, str], dict[int, deque[PopWaiter]]] = {}
+        """By group and topic, then by the awaited queue: a message costs no look at pops that wait
+        for other queues."""
+        self._turn = 0
+        self.watched: dict[str, dict[int, dict[tuple[str, str], bool]]] = {}
+        """By topic in which messages may arrive, and queue: the keys to wake, and whether it is
+        their retry topic, any queue of which counts."""
         self.is_closed = False
 
     def waiting(self, group: str, topic: str) -> int:
         """Waiting pops of a group."""
-        return sum(not waiter[1].done() for waiter in self._waiting.get((group, topic), ()))
+        queues = self._waiting.get((group, topic), {})
+        return sum(not woken.done() for queue in queues.values() for _, woken in queue)
 
     def is_full(self, group: str, topic: str) -> bool:
         """Whether the group's limit of waiting pops is reached."""
-        return len(self._waiting.get((group, topic), ())) >= POLLING_MAX
+        return self._count((group, topic)) >= POLLING_MAX
 
     def arrived(self, topic: str, queue_id: int, count: int) -> None:
         """Wake pops for `count` stored messages; called for every append while a pop waits."""
         watched = self.watched.get(topic)
         if watched is not None:
-            for key, is_retry in list(watched.items()):
+            keys = watched.get(queue_id, {}) | watched.get(ANY_QUEUE, {})
+            for key, is_retry in keys.items():
                 self._wake(key, ANY_QUEUE if is_retry else queue_id, count)
 
     def wake(self, group: str, topic: str, queue_id: int = ANY_QUEUE) -> None:
@@ -65,8 +69,9 @@ class PopWaiters:
 
     def look_again(self, topic: str) -> None:
         """Wake all pops that wait for messages of a topic."""
-        for key in list(self.watched.get(topic, ())):
-            self._wake(key, ANY_QUEUE, len(self._waiting.get(key, ())))
+        for keys in self.watched.get(topic, {}).values():
+            for key in keys:
+                self._wake(key, ANY_QUEUE, self._count(key))
 
     async def wait(self, group: str, topic: str, queue_id: int, deadline_ms: int) -> bool:
         """Wait until messages may be available; False when the deadline came first."""
@@ -75,8 +80,9 @@ class PopWaiters:
             return False
         key = (group, topic)
         woken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        waiter = (queue_id, woken)
-        self._queue(key).append(waiter)
+        self._turn += 1
+        waiter = (self._turn, woken)
+        self._queue(key, queue_id).append(waiter)
         timer = asyncio.get_running_loop().call_later(left_ms / 1000, _give_up, woken)
         try:
             return await woken != TIMED_OUT
@@ -86,39 +92,56 @@ class PopWaiters:
             raise
         finally:
             timer.cancel()
-            self._leave(key, waiter)
+            self._leave(key, queue_id, waiter)
 
     def close(self) -> None:
         """Nobody waits any longer: there will be no more messages."""
         self.is_closed = True
-        for queue in self._waiting.values():
-            for _, woken in queue:
-                _give_up(woken)
+        for queues in self._waiting.values():
+            for queue in queues.values():
+                for _, woken in queue:
+                    _give_up(woken)
 
-    def _queue(self, key: tuple[str, str]) -> deque[PopWaiter]:
-        queue = self._waiting.get(key)
+    def _count(self, key: tuple[str, str]) -> int:
+        return sum(map(len, self._waiting.get(key, {}).values()))
+
+    def _queue(self, key: tuple[str, str], queue_id: int) -> deque[PopWaiter]:
+        queues = self._waiting.setdefault(key, {})
+        queue = queues.get(queue_id)
         if queue is None:
-            queue = self._waiting[key] = deque()
+            queue = queues[queue_id] = deque()
             for topic, is_retry in _topics(key):
-                self.watched.setdefault(topic, {})[key] = is_retry
+                watched = self.watched.setdefault(topic, {})
+                watched.setdefault(ANY_QUEUE if is_retry else queue_id, {})[key] = is_retry
         return queue
 
-    def _leave(self, key: tuple[str, str], waiter: PopWaiter) -> None:
-        queue = self._waiting[key]
-        queue.remove(waiter)
-        if not queue:
+    def _leave(self, key: tuple[str, str], queue_id: int, waiter: PopWaiter) -> None:
+        queues = self._waiting[key]
+        queues[queue_id].remove(waiter)
+        if queues[queue_id]:
+            return
+        del queues[queue_id]
+        if not queues:
             del self._waiting[key]
-            for topic, _ in _topics(key):
-                watched = self.watched[topic]
-                del watched[key]
-                if not watched:
-                    del self.watched[topic]
+        for topic, is_retry in _topics(key):
+            if not is_retry or not queues:
+                self._watch_no_more(topic, ANY_QUEUE if is_retry else queue_id, key)
+
+    def _watch_no_more(self, topic: str, queue_id: int, key: tuple[str, str]) -> None:
+        watched = self.watched[topic]
+        del watched[queue_id][key]
+        if not watched[queue_id]:
+            del watched[queue_id]
+            if not watched:
+                del self.watched[topic]
 
     def _wake(self, key: tuple[str, str], queue_id: int, count: int) -> None:
-        for wanted, woken in self._waiting.get(key, ()):
+        queues = self._waiting.get(key, {})
+        wanted = queues if queue_id == ANY_QUEUE else (ANY_QUEUE, queue_id)
+        for _, woken in merge(*[queues[one] for one in wanted if one in queues]):
             if count <= 0:
                 return
-            if not woken.done() and (queue_id == ANY_QUEUE or wanted in (ANY_QUEUE, queue_id)):
+            if not woken.done():
                 woken.set_result(queue_id)
                 count -= 1
 
@@ -201,11 +224,13 @@ class LongPolling:
         queues = self._marks.get(topic)
         if queues is None or (marks := queues.get(queue_id)) is None:
             return
+        # Once: a batch may have 16,000 messages, and one client pulls for as many sets of tags.
+        reached = {code: next_offset for next_offset, code in enumerate(tag_codes, offset + 1)}
         for wanted, mark in marks.items():
-            for next_offset in range(offset + len(tag_codes), offset, -1):
-                if matches(wanted, tag_codes[next_offset - offset - 1]):
-                    mark.advance(next_offset)
-                    break
+            if wanted is None:
+                mark.advance(offset + len(tag_codes))
+            else:
+                mark.advance(max(map(reached.__getitem__, wanted & reached.keys()), default=0))
 
     async def reach(
         self, topic: str, queue_id: int, next_offset: int, wanted: TagCodes, deadline_ms: int

@@ -119,7 +119,7 @@ class PopCollector(msgspec.Struct, eq=False):
         """Whether there is a message to take, without taking it."""
         for topic, queue_id in self._reading_order():
             if self._has(topic, queue_id):
-                self._leave(topic, 1)
+                self._leave(topic, queue_id, 1)
         return self.rest > 0
 
     def _reading_order(self) -> Sequence[TopicQueue]:
@@ -193,7 +193,7 @@ class PopCollector(msgspec.Struct, eq=False):
             return
         is_filtered = isinstance(request.wanted, CompiledFilter) and topic == request.topic
         if left <= 0 or self.size >= BYTES_DEFAULT or (is_filtered and self._looks <= 0):
-            self._leave(topic, maximum - progress)
+            self._leave(topic, queue_id, maximum - progress)
             self.moved = self.moved or (left > 0 and is_filtered)
             return
         if request.order and self._is_blocked(topic, queue_id):
@@ -202,7 +202,7 @@ class PopCollector(msgspec.Struct, eq=False):
         messages = self._read(topic, queue_id, progress, left)
         if topic != request.topic and retry_kind(topic) == RETRY_V1:
             messages = self._own(topic, messages)
-        self._leave(topic, maximum - messages.next_offset)
+        self._leave(topic, queue_id, maximum - messages.next_offset)
         if messages.count:
             self._keep(topic, queue_id, progress, messages)
         elif not request.peek and messages.next_offset > progress:
@@ -230,10 +230,10 @@ class PopCollector(msgspec.Struct, eq=False):
             topic, queue_id, progress, count_max=count, bytes_max=size, wanted=wanted
         )
 
-    def _leave(self, topic: str, count: int) -> None:
+    def _leave(self, topic: str, queue_id: int, count: int) -> None:
         self.rest += count
         if count > 0:
-            self.others.add(self.request.queue_id if topic == self.request.topic else ANY_QUEUE)
+            self.others.add(queue_id if topic == self.request.topic else ANY_QUEUE)
 
     def _keep(self, topic: str, queue_id: int, start: int, messages: Slice) -> None:
         """Deliver messages: the checkpoint is stored first, then the progress advances."""

@@ -275,14 +275,19 @@ class PeerConnection(asyncio.Protocol):
         self._transport.abort()
 
     async def close(self, within_ms: int = CLOSE_MS) -> None:
-        """Close the connection and wait until it has ended; abort it after `within_ms`."""
+        """Close the connection and wait until it has ended; abort it after `within_ms`.
+
+        It is aborted at once when the caller is cancelled.
+        """
         self.hang_up("we closed the connection")
         try:
-            async with asyncio.timeout(within_ms / 1000):
-                await self._end()
-        except TimeoutError:
-            self._transport.abort()
-            await self._end()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_ms / 1000):
+                    await self._end()
+        finally:
+            if not self._has_ended:
+                self._transport.abort()
+        await self._end()
 
     # Called by the event loop.
 

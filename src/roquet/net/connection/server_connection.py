@@ -168,7 +168,7 @@ class ServerConnection(PeerConnection):
 
     def look(self, idle_ms: int) -> None:
         """Close the connection when the peer is silent for `idle_ms`, or reads or ends nothing."""
-        if self.is_full:
+        if self.is_full or self.closed:  # one that is closed waits until the peer has read all
             taken = self.taken
             if taken == self._taken_before:
                 self.drop(f"it took none of its answers for {idle_ms // IDLE_CHECKS} ms")

@@ -183,7 +183,10 @@ async def test_a_waiting_pop_advances_past_unwanted_messages(
     assert bodies(reply) == [b"a"]
 
 
-async def test_messages_left_by_a_pop_wake_waiting_pops(broker: LocalBroker) -> None:
+@pytest.mark.parametrize("queue_id", [0, -1])
+async def test_messages_left_by_a_pop_wake_pops_that_wait_for_their_queue(
+    broker: LocalBroker, queue_id: int
+) -> None:
     stored(broker, "a", "b")
     broker.ask(make_pop())
     waits = [
@@ -193,9 +196,26 @@ async def test_messages_left_by_a_pop_wake_waiting_pops(broker: LocalBroker) -> 
     draft = Draft("orders", 0, b"more", b"")
     for _ in range(2):  # nobody is told
         broker.log.store.append(draft, 5)
-    broker.ask(make_pop(queue_id=0, max_msg_nums=1))
+    broker.ask(make_pop(queue_id=queue_id, max_msg_nums=1))
     reply: Any = await asyncio.wait_for(waits[1], 2)
     assert bodies(reply) == [b"more"]
+    waits[0].cancel()
+
+
+async def test_a_notification_passes_a_message_on_to_a_pop_that_waits_for_its_queue(
+    broker: LocalBroker,
+) -> None:
+    stored(broker, "a", "b")
+    broker.ask(make_pop())
+    noted = asyncio.ensure_future(watch(broker, poll_time=5_000))
+    waits = [
+        asyncio.ensure_future(broker.ask(make_pop(queue_id=n, poll_time=5_000))) for n in (1, 0)
+    ]
+    await asyncio.sleep(0)
+    stored(broker, "c")
+    assert (await asyncio.wait_for(noted, 2)).has_msg
+    reply: Any = await asyncio.wait_for(waits[1], 2)
+    assert bodies(reply) == [b"c"]
     waits[0].cancel()
 
 

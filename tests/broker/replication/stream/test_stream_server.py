@@ -44,6 +44,25 @@ async def test_a_broker_that_does_not_lead_serves_no_replica(
     assert "this broker is no master" in caplog.text
 
 
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_replica_that_connects_as_the_server_closes_is_let_go(
+    parts: MakeParts, steps: int
+) -> None:
+    made = parts()
+    await made.server.start("127.0.0.1", 0)
+    connecting = asyncio.create_task(asyncio.open_connection("127.0.0.1", made.server.port))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    await made.server.close()
+    try:
+        replica = Replica(*await connecting)
+    except ConnectionError:
+        return
+    await made.clock.sleep(100)
+    assert replica.is_over
+    replica.close()
+
+
 async def test_silent_connections_keep_no_replica_out(
     parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:

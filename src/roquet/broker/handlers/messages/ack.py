@@ -138,10 +138,10 @@ class AckHandler(BrokerComponent, frozen=True):
         )
         return self.replies.when_safe(reply)
 
-    def _too_late(self, handle: ReceiptHandle) -> Reply:
+    def _too_late(self, handle: ReceiptHandle) -> HandlerReply:
         """The reply for a closed checkpoint: acknowledged twice, or redelivered meanwhile."""
         if self.control.clock.now_ms() < handle.pop_ms + handle.invisible_ms:
-            return Reply()
+            return self.replies.when_safe(Reply())  # the first time may have been too late for it
         return Reply(
             code=ResponseCode.NO_MESSAGE,
             remark="the receipt handle is too old: if it was not acknowledged, "

@@ -5,6 +5,7 @@ Without a replica an append costs nothing: the store tells of appends only while
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from roquet.broker.replication.role import Role, RoleCell
@@ -118,7 +119,12 @@ class StreamServer:
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer))
         self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(partial(self._ended, writer))
+
+    def _ended(self, writer: asyncio.StreamWriter, task: "asyncio.Task[None]") -> None:
+        """End the connection with its task, which may be cancelled before it has begun."""
+        del self._tasks[task]
+        writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one replica until it goes, is silent, or sends what cannot be true."""
@@ -145,7 +151,6 @@ class StreamServer:
             connection.framing.close()
             if not self._connections:
                 self.source.store.on_append(None)
-            writer.transport.abort()
 
     def end_unwelcome(self, _config: BrokerConfig) -> None:
         """End connections of hosts that `ha_replicas` names no more."""
