@@ -255,6 +255,8 @@ async def stdin_reads() -> AsyncIterator[Sequence[tuple[bytes, bool]]]:
     Ctrl-C works meanwhile, since nothing waits for the thread that reads. The thread reads the file
     below sys.stdin: Python crashes at its end while a thread holds the lock of sys.stdin.
     """
+    if sys.stdin.isatty():
+        output.echo("each line that you type is a message (Ctrl-D ends)", err=True)
     file = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
     rest = b""
     while chunk := await run_in_thread(partial(file.read, STDIN_CHUNK), "roquet-stdin"):

@@ -113,7 +113,10 @@ class HeartbeatHandler(BrokerComponent, frozen=True):
         group.is_changed = False
         is_divided = group.wants_different_things()
         if is_divided and not group.is_divided:
-            text = "members of %s listen to different things: %s"
+            text = (
+                "members of %s listen to different things: %s; members of a group share all its "
+                "messages: give each the same topics and filters, or a group of its own"
+            )
             log.warning(text, name, _difference(group), extra={"group": name})
         group.is_divided = is_divided
 
