@@ -158,6 +158,20 @@ def test_an_error_is_one_line_and_an_exit_code(
     assert capsys.readouterr().err == f"roquet: {error}\n"
 
 
+def test_notes_of_an_error_are_lines_below_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        error = ConnectFailed("refused")
+        error.add_note("it was not signed")
+        raise error
+
+    monkeypatch.setattr(main, "app", fail)
+    with pytest.raises(SystemExit):
+        main.main()
+    assert capsys.readouterr().err == "roquet: refused\n  it was not signed\n"
+
+
 def test_ctrl_c_leaves_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -234,7 +234,8 @@ def run(command: Callable[[], object]) -> None:
 
 
 def _fail(error: Exception, code: int) -> None:
-    first, *rest = f"roquet: {error}".split("\n")
+    notes = getattr(error, "__notes__", ())
+    first, *rest = "\n".join([f"roquet: {error}", *notes]).split("\n")
     output.echo(first, err=True)
     for line in rest:  # indented: only roquet's own lines begin at the margin
         output.echo(f"  {line.strip()}", err=True)

@@ -99,6 +99,8 @@ class _Stopped(RoquetError):
         doubt = isinstance(error, CallError) and not error.definite
         note = "\nwhether it was stored is not known: it may come twice" if doubt else ""
         super().__init__(f"{error}\n{rest}{note}")
+        for known in getattr(error, "__notes__", ()):
+            self.add_note(known)
 
 
 class NumberedMessage(NamedTuple):
