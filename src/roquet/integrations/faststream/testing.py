@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Any, cast
+from typing import Any
 from unittest import mock
 
 from faststream._internal.testing.broker import TestBroker
@@ -22,7 +22,8 @@ from roquet.client import (
 )
 from roquet.client.connection.identity import MessageIdGenerator
 from roquet.client.operator.broker_requests import ResultRecorder
-from roquet.client.reading.request_reply import ReplySender, with_system_properties
+from roquet.client.reading.message import InboundMessage, MessageContext
+from roquet.client.reading.request_reply import with_system_properties
 from roquet.client.sending.prepare import MessagePreparer
 from roquet.integrations.faststream.broker import RocketBroker
 from roquet.integrations.faststream.publisher import RocketPublisher
@@ -132,7 +133,7 @@ class MemoryClient:
             0, sent.flag, next(self._offsets), 0, 0, sent.born_ms, HOST, sent.born_ms, HOST, 0, 0,
             sent.body, sent.topic.encode(), properties,
         )  # fmt: skip
-        owner = ResultRecorder(cast("ReplySender", replies), None, None)
+        owner = ResultRecorder(MessageContext(replies=replies))
         return ReceivedMessage(MessageQueue(sent.topic, "memory", 0), record.decode(stored), owner)
 
 
@@ -141,8 +142,11 @@ class FirstReply:
 
     message: ReplyMessage | None = None
 
-    async def reply(self, _request: object, body: bytes, properties: Mapping[str, str]) -> bool:
+    async def reply(
+        self, message: InboundMessage[Any], body: bytes, properties: Mapping[str, str]
+    ) -> bool:
         """Keep a reply, unless there is one."""
+        del message
         self.message = self.message or ReplyMessage(body=body, properties=properties)
         return True
 
