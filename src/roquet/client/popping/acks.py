@@ -18,6 +18,8 @@ from roquet.client.metrics import HANDLED
 from roquet.client.popping.pop_batch import PopBatch, PoppedMessage
 from roquet.client.reading.message import (
     DEAD_LETTER,
+    RELEASE_MS,
+    RELEASED,
     UNREADABLE,
     InboundMessage,
     Replies,
@@ -54,9 +56,6 @@ PAUSE_MS: Final = 1_000
 
 BATCH_MAX: Final = 512
 """Pop batches that one call acknowledges."""
-
-RELEASE_MS: Final = 1
-"""Invisible time of released messages, the shortest there is: they come again at once."""
 
 
 class PopAcks:
@@ -174,11 +173,12 @@ class PopAcks:
 
     async def _retry(self, batch: PopBatch, message: InboundMessage, delay_ms: int | None) -> None:
         broker, times = batch.target.broker, message.reconsume_times
-        if (metrics := self._config.metrics) is not None and delay_ms != RELEASE_MS:
+        if (metrics := self._config.metrics) is not None and delay_ms != RELEASED:
             metrics.add(HANDLED, 1, batch.target.topic, self._group, "failed")
         try:
-            if delay_ms == UNREADABLE:
-                await self._change(batch, message, unreadable_pause_ms(message), suspend=True)
+            if delay_ms in (UNREADABLE, RELEASED):
+                pause_ms = RELEASE_MS if delay_ms == RELEASED else unreadable_pause_ms(message)
+                await self._change(batch, message, pause_ms, suspend=True)
                 return
             group = await self._settings(broker)
             if delay_ms == DEAD_LETTER or times >= self._limit(group):

@@ -35,6 +35,13 @@ UNREADABLE: Final = -2
 """Instead of a delay: this process lacks the package of the body's compression. The message comes
 again after a pause, and the try does not count."""
 
+RELEASED: Final = -3
+"""Instead of a delay: nobody has handled the message. It comes again at once, to any member, and
+the try does not count."""
+
+RELEASE_MS: Final = 1
+"""Pause before a released message comes again, the shortest that brokers have."""
+
 UNREADABLE_PAUSE_MS: Final = 30_000
 """Pause before a message comes again whose body cannot be read here."""
 
@@ -64,6 +71,7 @@ class MessageOwner(Protocol):
 
         DEAD_LETTER instead of a delay: it never comes again, but goes to the dead letters.
         UNREADABLE: it comes again after `unreadable_pause_ms`, and its tries do not count.
+        RELEASED: it comes again at once, and its tries do not count.
         """
 
 
@@ -88,6 +96,8 @@ class InboundMessage(Generic[V_co]):
 
     has_failed = False
     """Whether this try was reported as failed."""
+    is_released = False
+    """Whether it comes again without having been handled, so that this try does not count."""
     unreadable = ""
     """Why the body, which was asked for, cannot be read before a package is installed."""
     undecodable: str | None = None
@@ -322,6 +332,13 @@ def give_up(message: InboundMessage[Any], reason: str | None = None) -> None:
         message._is_settled = message.has_failed = True
 
 
+def release(message: InboundMessage[Any]) -> None:
+    """Let another member have a message that nobody has handled, without counting a try."""
+    if not message._is_settled:
+        message._owner.retry(message, RELEASED)
+        message._is_settled = message.is_released = True
+
+
 def set_unreadable(messages: Sequence[InboundMessage[Any]]) -> None:
     """Let messages, of which one cannot be read before a package is installed, fail as such.
 
@@ -355,8 +372,8 @@ def next_try(message: AnyM) -> AnyM:
         again.__dict__.pop("body", None)
     again.__dict__.pop("value", None)  # the handler may have changed it
     again.undecodable = again.dead_letter_reason = None
-    again._is_settled = again.has_failed = False
-    again.tries += not message.unreadable
+    again._is_settled = again.has_failed = again.is_released = False
+    again.tries += not (message.unreadable or message.is_released)
     again.unreadable = ""
     return again
 

@@ -12,6 +12,8 @@ from roquet.client.connection.chosen_pauses import ChosenPauses
 from roquet.client.reading.consume_rates import ConsumeRates
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import (
+    RELEASE_MS,
+    RELEASED,
     UNREADABLE,
     InboundMessage,
     ReceivedMessage,
@@ -313,6 +315,8 @@ class QueueReader:
     async def _fail(self, message: InboundMessage, delay_ms: int | None) -> None:
         if delay_ms == UNREADABLE:
             pause_ms: int | None = unreadable_pause_ms(message)
+        elif delay_ms == RELEASED:
+            pause_ms = RELEASE_MS
         else:
             pause_ms = await self._failures(message, delay_ms)
         self._tally.failed += 1
