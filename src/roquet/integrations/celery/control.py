@@ -5,7 +5,7 @@ from typing import Any
 
 from celery.app.control import Control
 
-from roquet.integrations.celery.channel import RocketMQChannel
+from roquet.integrations.celery.transport import Transport
 
 
 class RecallingControl(Control):
@@ -17,8 +17,9 @@ class RecallingControl(Control):
 
     def revoke(self, task_id: str | Iterable[str], *positional: Any, **named: Any) -> Any:
         """Revoke one task or several."""
+        told = super().revoke(task_id, *positional, **named)
         with self.app.connection_for_write() as connection:
-            if isinstance(channel := connection.default_channel, RocketMQChannel):
+            if isinstance(transport := connection.transport, Transport):
                 for each in [task_id] if isinstance(task_id, str) else [*task_id]:
-                    channel.recall_task(each)
-        return super().revoke(task_id, *positional, **named)
+                    transport.clients.run(transport.clients.recall(each))
+        return told
