@@ -75,7 +75,6 @@ class RocketMQChannel(virtual.Channel):
     """A channel of the virtual transport."""
 
     QoS = QoS
-    body_encoding = None
     supports_fanout = True
     from_transport_options = ("visibility_timeout", "requeue_delay", "delay_max", "recall")
     visibility_timeout = 60
@@ -187,7 +186,9 @@ class RocketMQChannel(virtual.Channel):
 
         An exchange that no queue was ever bound to drops it, as in AMQP.
         """
-        self._inplace_augment_message(message, exchange, routing_key)
+        properties = message["properties"]
+        properties["body_encoding"] = None  # a message of another transport may have one
+        properties["delivery_info"].update(exchange=exchange, routing_key=routing_key)
         clients, topic = self.clients, queue_topic(routing_key)
         may_be_queue = not exchange or (exchange == routing_key and self._is_direct(exchange))
         if may_be_queue and clients.has_topic(topic):
