@@ -106,6 +106,23 @@ def test_a_requeued_message_comes_again_soon_and_later_each_further_time(
     assert 4_000 <= third < 5_500
 
 
+@pytest.mark.parametrize("error", [IndexError, ZeroDivisionError])
+def test_a_message_whose_consumer_raises_comes_again_and_counts_a_try(
+    connection: Connection, error: type[Exception]
+) -> None:
+    queue = Queue(f"raising-{error.__name__}")
+    publish(connection, queue, 1)
+
+    def fail(message: Any) -> None:
+        raise error
+
+    with Consumer(connection, [queue], on_message=fail), pytest.raises(error):
+        connection.drain_events(timeout=5)
+    (again,) = received(connection, queue, 4, limit=1)
+    assert again.delivery_info["redelivered"]
+    again.ack()
+
+
 def test_a_channel_holds_no_more_than_its_prefetch_count(url: str) -> None:
     queue = Queue("prefetched")
     with Connection(url) as slow, Connection(url) as other:

@@ -18,12 +18,12 @@ from typing import Any, Final
 from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 
-from roquet.client import ConsumeFrom, Message, MessageQueue
+from roquet.client import Message, MessageQueue
 from roquet.client.popping.pop_batch import PoppedMessage
 from roquet.client.reading.handler_result import log_unreadable
 from roquet.client.reading.message import InboundMessage, give_up, release, retry_later, settle
 from roquet.integrations.celery import envelope
-from roquet.integrations.celery.clients import ClusterClients, TaskInbox, TaskQueueReader
+from roquet.integrations.celery.clients import ClusterClients, TaskQueueReader
 from roquet.integrations.celery.topics import exchange_topic, queue_topic
 from roquet.log_records import logger
 from roquet.model.errors import CodecMissing, RoquetError
@@ -89,6 +89,7 @@ class RocketMQChannel(virtual.Channel):
     def __init__(self, connection: Any, **named: Any) -> None:
         super().__init__(connection, **named)
         self._pid = os.getpid()
+        self.invisible_ms = int(self.visibility_timeout * 1_000)
         self._held: dict[int, InboundMessage] = {}
         """Messages by delivery tag, changed on the loop's thread alone."""
         self._inbox: deque[tuple[str, envelope.Payload]] = deque()
@@ -254,14 +255,7 @@ class RocketMQChannel(virtual.Channel):
         if "" not in self._tasks:
             self._tasks[""] = asyncio.get_running_loop().create_task(self._tend())
         if (reader := self.readers.get(queue)) is None:
-            config = self.clients.consumer_config(
-                consume_from=ConsumeFrom.FIRST, invisible_ms=int(self.visibility_timeout * 1_000)
-            )
-            group = queue_topic(queue)
-            reader = TaskQueueReader(
-                self.clients.addresses, group=group, topic=group, config=config
-            )
-            reader.read_into(TaskInbox(queue, self, config))
+            reader = TaskQueueReader(queue, self)
             await self._read_exchanges(queue, reader)
             await reader.start()
             self.readers[queue] = reader
@@ -319,8 +313,11 @@ class RocketMQChannel(virtual.Channel):
         """Hand what has arrived to the consumers as far as there is room; whether there was any."""
         seen = len(self._inbox)
         while self._inbox and self.qos.can_consume():
-            with suppress(IndexError):  # it went back to others
-                self._hand_on(*self._inbox.popleft())
+            try:
+                queue, payload = self._inbox.popleft()
+            except IndexError:  # it went back to others
+                break
+            self._hand_on(queue, payload)
         return len(self._inbox) < seen
 
     def _hand_on(self, queue: str, payload: envelope.Payload) -> None:
@@ -334,7 +331,11 @@ class RocketMQChannel(virtual.Channel):
             callback, no_ack = self._callbacks[queue]
             if no_ack:
                 self.settle(tag, settle)
-            callback(payload)
+            try:
+                callback(payload)
+            except Exception:  # which may end the worker, but not one after the other for ever
+                self.qos.reject(tag, requeue=True)
+                raise
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
         """Return a message, or None when there is none within a moment."""
@@ -413,15 +414,15 @@ class RocketMQChannel(virtual.Channel):
 
     async def _tend(self) -> None:
         """Keep messages while their tasks run, and hand back those that there is no room for."""
-        invisible_ms = int(self.visibility_timeout * 1_000)
-        turn_ms = max(min(SURPLUS_MS, invisible_ms // 4), 1)
+        renewal_ms = max(self.invisible_ms // 4, 1)
+        turn_ms = min(SURPLUS_MS, renewal_ms)
         for turn in count(1):
             await CLOCK.sleep(turn_ms)
             if not self.qos.can_consume() or not self._active_queues:
                 self._hand_back()
-            if turn % max(invisible_ms // 4 // turn_ms, 1) == 0:
+            if turn % (renewal_ms // turn_ms) == 0:
                 held = [m for m in self._held.values() if isinstance(m, PoppedMessage)]
-                extensions = (message.extend(invisible_ms) for message in held)
+                extensions = (message.extend(self.invisible_ms) for message in held)
                 self.renewal = asyncio.gather(*extensions, return_exceptions=True)
                 await self.renewal
 

@@ -68,14 +68,6 @@ class TaskInbox(PrefetchBuffer):
             self._has_demand.clear()
 
 
-class TaskQueueReader(PopConsumer):
-    """A member of a task queue's group that never takes more than a channel has room for."""
-
-    def read_into(self, inbox: TaskInbox) -> None:
-        """Replace the buffer; before the start."""
-        self._buffer = self._inbox = inbox
-
-
 class OutsideReader(PullConsumer):
     """Reads without being a member of its group, to whose members it would be a stranger."""
 
@@ -215,6 +207,19 @@ class ClusterClients:
             self._known.discard(queue_topic(queue))
             await topics.delete(self.admin, name)
             await groups.delete(self.admin, name)
+
+
+class TaskQueueReader(PopConsumer):
+    """A member of a task queue's group that never takes more than a channel has room for."""
+
+    def __init__(self, queue: str, channel: Any) -> None:
+        clients: ClusterClients = channel.clients
+        config = clients.consumer_config(
+            consume_from=ConsumeFrom.FIRST, invisible_ms=channel.invisible_ms
+        )
+        topic = queue_topic(queue)
+        super().__init__(clients.addresses, group=topic, topic=topic, config=config)
+        self._buffer = self._inbox = TaskInbox(queue, channel, config)
 
 
 async def shared_clients(addresses: Sequence[str], settings: Mapping[str, Any]) -> ClusterClients:
