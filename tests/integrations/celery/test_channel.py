@@ -308,12 +308,8 @@ def test_an_error_that_ends_the_reading_of_a_queue_is_raised_to_its_consumer(
     connection: Connection,
 ) -> None:
     refused = CallRefused(ResponseCode.NO_PERMISSION, "no right to read")
-
-    async def shut_out(channel: Any) -> None:
-        channel.readers["mine"]._access_denied(refused)
-
-    with Consumer(connection, [Queue("mine")]) as consumer:
-        connection.transport.clients.run(shut_out(consumer.channel))
+    with Consumer(connection, [Queue("mine")]):
+        connection.transport.fail(refused)
         with pytest.raises(connection.connection_errors, match="no right to read"):
             connection.drain_events(timeout=5)
 

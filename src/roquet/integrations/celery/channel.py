@@ -230,7 +230,7 @@ class RocketMQChannel(virtual.Channel):
     ) -> None:
         """Consume a queue."""
         super().basic_consume(queue, no_ack, callback, consumer_tag)
-        self._callbacks[queue] = self.connection._callbacks[queue], no_ack
+        self._callbacks[queue] = callback, no_ack
         self.clients.run(self._start(queue))
 
     def basic_qos(self, *positional: Any, **named: Any) -> None:
@@ -329,10 +329,13 @@ class RocketMQChannel(virtual.Channel):
             self.settle(tag, settle)
         else:
             callback, no_ack = self._callbacks[queue]
+            message = self.message_to_python(payload)
             if no_ack:
                 self.settle(tag, settle)
+            else:
+                self.qos.append(message, tag)
             try:
-                callback(payload)
+                callback(message)
             except Exception:  # which may end the worker, but not one after the other for ever
                 self.qos.reject(tag, requeue=True)
                 raise

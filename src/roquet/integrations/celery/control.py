@@ -5,7 +5,7 @@ from typing import Any
 
 from celery.app.control import Control
 
-from roquet.integrations.celery.transport import Transport
+from roquet.integrations.celery.channel import RocketMQChannel
 
 
 class RecallingControl(Control):
@@ -19,7 +19,7 @@ class RecallingControl(Control):
         """Revoke one task or several."""
         told = super().revoke(task_id, *positional, **named)
         with self.app.connection_for_write() as connection:
-            if isinstance(transport := connection.transport, Transport):
+            if isinstance(channel := connection.default_channel, RocketMQChannel):
                 for each in [task_id] if isinstance(task_id, str) else [*task_id]:
-                    transport.clients.run(transport.clients.recall(each))
+                    channel.clients.run(channel.clients.recall(each))
         return told
