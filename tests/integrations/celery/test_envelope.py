@@ -57,6 +57,7 @@ def test_a_first_line_may_have_properties_that_nobody_knows() -> None:
         head('"body_encoding": "unknown"'),
         head('"priority": "high"'),
         head('"priority": [1]'),
+        head('"reply_to": 5'),
         head('"priority": Infinity'),
         head('"priority": {"__type__": "decimal", "__value__": "1E999999999"}'),
         head('"priority": ' + "9" * 5_000),

@@ -29,6 +29,7 @@ class Properties(msgspec.Struct):
 
     delivery_info: Route
     priority: int | str | None = None
+    reply_to: str | None = None
     body_encoding: None = None
     """Bodies are sent as they are."""
 
