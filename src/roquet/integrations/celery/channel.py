@@ -377,7 +377,7 @@ class RocketMQChannel(virtual.Channel):
 
     def requeue(self, message: InboundMessage) -> None:
         """Let a message come again after a pause, which grows."""
-        pause_ms = self.requeue_delay * 1_000 * 2**message.tries
+        pause_ms = self.requeue_delay * 1_000 * 2 ** min(message.tries, 32)
         retry_later(message, int(min(pause_ms, REQUEUE_MS_MAX)))
 
     def settle(self, tag: int, how: Callable[[InboundMessage], None]) -> None:
