@@ -23,7 +23,7 @@ from roquet.client.connection.routes import Routes
 from roquet.client.popping.acks import PopAcks
 from roquet.client.popping.pop_batch import PopBatch
 from roquet.client.popping.prefetch_buffer import PrefetchBuffer
-from roquet.client.reading.message import InboundMessage
+from roquet.client.reading.message import RELEASED, InboundMessage
 from roquet.model.errors import ConfigError, FieldError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumeType, MessageModel
@@ -286,7 +286,7 @@ def test_a_plain_handler_may_stop_it_from_its_thread(
             producer.send_many(Message("t", b"%d" % n) for n in range(200))
         assert asyncio.run(work(running.namesrv_addr)) == 0
     assert held
-    assert set(given_back) == {1}
+    assert set(given_back) == {RELEASED}
 
 
 def test_the_blocking_twin_pops_extends_and_acknowledges() -> None:

@@ -2,9 +2,10 @@
 
 import asyncio
 import os
+import signal
 import sys
 import threading
-from concurrent.futures import Future
+from concurrent.futures import CancelledError
 
 import pytest
 
@@ -52,34 +53,28 @@ def test_a_forked_process_gets_its_own_loop_thread(monkeypatch: pytest.MonkeyPat
     childs.loop.call_soon_threadsafe(childs.loop.stop)
 
 
-def test_an_interrupted_wait_cancels_the_coroutine(monkeypatch: pytest.MonkeyPatch) -> None:
-    thread, ended = LoopThread.shared(), threading.Event()
+def test_an_interrupted_wait_cancels_the_coroutine() -> None:
+    ended, main = threading.Event(), threading.main_thread().ident
+    assert main is not None
 
     async def work() -> None:
         try:
+            signal.pthread_kill(main, signal.SIGINT)
             await asyncio.sleep(3600)
         finally:
             ended.set()
 
-    class InterruptedFuture:
-        def __init__(self, future: Future[None]) -> None:
-            self.future = future
-
-        def result(self) -> None:
-            raise KeyboardInterrupt
-
-        def cancel(self) -> None:
-            self.future.cancel()
-
-    real = asyncio.run_coroutine_threadsafe
-    monkeypatch.setattr(
-        asyncio, "run_coroutine_threadsafe", lambda work, loop: InterruptedFuture(real(work, loop))
-    )
-    started = real(asyncio.sleep(0), thread.loop)
-    started.result()
     with pytest.raises(KeyboardInterrupt):
-        thread.wait(work())
-    assert not ended.is_set() or ended.wait(5)
+        LoopThread.shared().wait(work())
+    assert ended.wait(5)
+
+
+def test_a_coroutine_that_is_cancelled_is_an_error_like_others_for_the_thread_that_waits() -> None:
+    async def give_up() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(CancelledError):
+        LoopThread.shared().wait(give_up())
 
 
 async def test_a_blocking_wait_in_a_coroutine_is_warned_of() -> None:

@@ -12,7 +12,13 @@ from roquet.client.connection.session import Session
 from roquet.client.metrics import HANDLED, ClientMetrics
 from roquet.client.popping.acks import PopAcks
 from roquet.client.popping.pop_batch import PopBatch, PoppedMessage, PopReplyParser, PopTarget
-from roquet.client.reading.message import give_up, owner_of, retry_later, settle
+from roquet.client.reading.message import (
+    give_up,
+    owner_of,
+    release,
+    retry_later,
+    settle,
+)
 from roquet.model.errors import CallRefused, CallTimeout
 from roquet.model.topic import SubscriptionGroup
 from roquet.testing.clock import this_loop
@@ -180,6 +186,17 @@ async def test_after_the_last_try_it_is_a_dead_letter_and_only_then_acknowledged
     assert [call.delay_level for call in fake.of(SendBack)] == [-1] * buried
     assert len(fake.of(BatchAck)) == buried
     assert len(fake.of(ChangeInvisible)) == 1 - buried
+
+
+async def test_a_message_that_is_released_on_its_last_try_is_no_dead_letter() -> None:
+    fake, metrics = FakeSession(), ClientMetrics()
+    acks = made(fake, metrics=metrics)
+    fake.answers[GetGroup] = group(retry_max_times=2)
+    release(messages(acks, 1, times=2)[0])
+    await acks.close(1_000)
+    (change,) = fake.calls
+    assert (change.invisible_time, change.suspend) == (1, True)
+    assert not [name for name in metrics.snapshot() if name.startswith(HANDLED.name)]
 
 
 async def test_a_try_that_ends_as_a_dead_letter_counts_once_as_failed() -> None:

@@ -3,6 +3,7 @@ from typing import Any, cast
 
 from roquet.client.popping.pop_batch import PoppedMessage
 from roquet.client.popping.prefetch_buffer import PrefetchBuffer
+from roquet.client.reading.message import RELEASED
 from roquet.testing.clock import this_loop
 
 
@@ -106,9 +107,9 @@ async def test_a_closed_buffer_releases_its_messages_and_wants_no_more() -> None
     buffer.put(held)
     begun: Any = buffer.pop()
     buffer.close()
-    assert [message.delays for message in held] == [[], [1], [1]]
+    assert [message.delays for message in held] == [[], [RELEASED], [RELEASED]]
     buffer.put_first(begun)
-    assert begun.delays == [1]
+    assert begun.delays == [RELEASED]
     assert buffer.pop() is None
     assert not await hungers(buffer)
     buffer.resume()

@@ -11,7 +11,7 @@ from tests.client.conftest import FakeCluster, config_of, fake_cluster, reader_c
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.session import Session
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import ReceivedMessage, retry_later, settle
+from roquet.client.reading.message import ReceivedMessage, release, retry_later, settle
 from roquet.client.reading.pull_request import SubscriptionFilter
 from roquet.client.reading.queue_reader import QueueReader
 from roquet.model.errors import CallRefused, RecordError
@@ -280,6 +280,18 @@ async def test_a_paused_queue_is_not_pulled() -> None:
         r.reader.change(SubscriptionFilter.by_tags("t", "*", 2))
         r.reader.resume()
         assert [(await r.next()).body for _ in range(2)] == [b"x", b"y"]
+
+
+async def test_a_released_message_comes_again_at_once_without_a_try() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
+        cluster.a.put("t", 0, b"x")
+        released, began_ms = await r.next(), this_loop().clock.monotonic_ms()
+        release(released)
+        again = await r.next()
+        assert (again.body, again.tries, released.has_failed) == (b"x", 0, False)
+        assert this_loop().clock.monotonic_ms() == began_ms + 1
+        await again.nack(5)
+        assert (await r.next()).tries == 1
 
 
 async def test_a_message_that_fails_after_the_release_is_left_to_the_next_owner() -> None:

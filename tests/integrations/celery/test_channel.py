@@ -15,7 +15,9 @@ from kombu import Connection, Consumer, Exchange, Producer, Queue
 from roquet.client import Compression, ProducerConfig
 from roquet.client.blocking import Producer as PlainProducer
 from roquet.client.blocking import PullConsumer
+from roquet.model.errors import CallRefused
 from roquet.net.clock import SYSTEM_CLOCK
+from roquet.wire.codes import ResponseCode
 
 
 def received(
@@ -104,6 +106,23 @@ def test_a_requeued_message_comes_again_soon_and_later_each_further_time(
     assert 4_000 <= third < 5_500
 
 
+@pytest.mark.parametrize("error", [IndexError, ZeroDivisionError])
+def test_a_message_whose_consumer_raises_comes_again_and_counts_a_try(
+    connection: Connection, error: type[Exception]
+) -> None:
+    queue = Queue(f"raising-{error.__name__}")
+    publish(connection, queue, 1)
+
+    def fail(message: Any) -> None:
+        raise error
+
+    with Consumer(connection, [queue], on_message=fail), pytest.raises(error):
+        connection.drain_events(timeout=5)
+    (again,) = received(connection, queue, 4, limit=1)
+    assert again.delivery_info["redelivered"]
+    again.ack()
+
+
 def test_a_channel_holds_no_more_than_its_prefetch_count(url: str) -> None:
     queue = Queue("prefetched")
     with Connection(url) as slow, Connection(url) as other:
@@ -173,8 +192,9 @@ def test_a_recalled_task_never_comes(connection: Connection) -> None:
     Queue("temporary", exclusive=True)(connection.default_channel).declare()
     for task in ("one", "two"):
         publish(connection, queue, task, headers=in_seconds(2), correlation_id=task)
-    assert connection.default_channel.recall_task("one")
-    assert not connection.default_channel.recall_task("unknown")
+    clients = connection.transport.clients
+    assert clients.run(clients.recall("one"))
+    assert not clients.run(clients.recall("unknown"))
     assert [m.payload for m in received(connection, queue, 4)] == ["two"]
 
 
@@ -231,8 +251,9 @@ def test_an_exchange_reaches_queues_that_its_producer_never_heard_of(
 
 
 def test_a_queue_that_is_read_already_reads_a_further_exchange_from_its_binding_on(
-    two: tuple[Connection, Connection],
+    two: tuple[Connection, Connection], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("DEBUG")
     producing, consuming = two
     news, weather = Exchange("news", type="topic"), Exchange("weather", type="fanout")
     queue = Queue("mine", news, routing_key="a.*")
@@ -248,6 +269,7 @@ def test_a_queue_that_is_read_already_reads_a_further_exchange_from_its_binding_
             with suppress(TimeoutError):  # several may come at once
                 consuming.drain_events(timeout=0.5)
     assert sorted(message.payload for message in messages) == ["a.1", "all", "b.1"]
+    assert "queue mine has no binding here for key c.1 of exchange news" in caplog.text
 
 
 def test_a_foreign_message_is_a_dead_letter_and_stops_nobody(
@@ -282,6 +304,16 @@ def test_a_message_waits_for_the_package_that_its_body_needs(
         assert not reader.queues(f"%DLQ%{namespace}%squeezed")
 
 
+def test_an_error_that_ends_the_reading_of_a_queue_is_raised_to_its_consumer(
+    connection: Connection,
+) -> None:
+    refused = CallRefused(ResponseCode.NO_PERMISSION, "no right to read")
+    with Consumer(connection, [Queue("mine")]):
+        connection.transport.fail(refused)
+        with pytest.raises(connection.connection_errors, match="no right to read"):
+            connection.drain_events(timeout=5)
+
+
 def test_queues_are_measured_purged_and_deleted(connection: Connection) -> None:
     with closing(connection.SimpleQueue("sized")) as queue:
         for n in range(5):
@@ -314,10 +346,3 @@ def test_temporary_queues_are_shared_by_the_connections_of_a_process(
     message = queue(other.default_channel).get()
     assert message is not None
     assert message.payload == "result"
-
-
-def test_an_expired_message_is_dropped(connection: Connection) -> None:
-    queue = Queue("short-lived")
-    publish(connection, queue, 1, expiration=0.1)
-    time.sleep(0.3)
-    assert received(connection, queue) == []

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.integrations.celery.envelope import decode, due_ms, encode, is_expired
+from roquet.integrations.celery.envelope import decode, due_ms, encode
 from roquet.net.clock import SYSTEM_CLOCK
 
 
@@ -38,19 +38,31 @@ def test_bytes_of_others_are_a_value_error(raw: bytes) -> None:
         decode(raw)
 
 
-def head(**properties: Any) -> bytes:
-    whole = payload(b"")
-    return encode({**whole, "properties": {**whole["properties"], **properties}})
+def head(properties: str, headers: str = "{}") -> bytes:
+    """The first line of a message whose properties are those and a route, both as JSON."""
+    route = '"delivery_info": {"exchange": "", "routing_key": "q"}'
+    return (
+        f'{{"content-type": null, "content-encoding": null, "headers": {headers}, '
+        f'"properties": {{{route}, {properties}}}}}\n'
+    ).encode()
+
+
+def test_a_first_line_may_have_properties_that_nobody_knows() -> None:
+    assert decode(head('"unknown": [1]'))["properties"]["unknown"] == [1]
 
 
 @pytest.mark.parametrize(
     "raw",
     [
-        head(body_encoding="unknown"),
-        head(expiration=float("inf")),
-        head(expiration="soon"),
-        head(priority="high"),
-        head(priority=[1]),
+        head('"body_encoding": "unknown"'),
+        head('"priority": "high"'),
+        head('"priority": [1]'),
+        head('"reply_to": 5'),
+        head('"priority": Infinity'),
+        head('"priority": {"__type__": "decimal", "__value__": "1E999999999"}'),
+        head('"priority": ' + "9" * 5_000),
+        head('"x": 1', "[]"),
+        head('"x": 1', '{"__type__": "unknown", "__value__": ""}'),
         b"",
         b"[]\n",
         b"{}\nbody",
@@ -59,13 +71,20 @@ def head(**properties: Any) -> bytes:
         b'{"content-type": [], "content-encoding": null, "headers": {}, "properties": '
         b'{"delivery_info": {"exchange": "", "routing_key": "q"}}}\n',
         b'{"__type__": "uuid", "__value__": 7}\n',
-        b'{"headers": {"__type__": "unknown", "__value__": ""}}\n',
         b"[" * 100_000,
     ],
 )
 def test_hostile_envelopes_are_a_value_error(raw: bytes) -> None:
     with pytest.raises(ValueError, match="no message of kombu"):
         decode(raw)
+
+
+@pytest.mark.parametrize("priority", ["high", [1], 1.5])
+def test_what_no_consumer_could_read_is_refused_before_it_is_sent(priority: object) -> None:
+    sent = payload(b"")
+    sent["properties"]["priority"] = priority
+    with pytest.raises(ValueError, match=r"priority|high"):
+        encode(sent)
 
 
 def test_a_task_is_due_at_its_eta_and_never_a_millisecond_before() -> None:
@@ -77,13 +96,3 @@ def test_a_task_is_due_at_its_eta_and_never_a_millisecond_before() -> None:
 def test_a_time_that_says_nothing_to_a_broker_is_left_to_the_worker(eta: object) -> None:
     assert due_ms({"eta": eta}) <= 0
     assert due_ms({}) == due_ms(None) == 0
-
-
-def test_a_message_expires_after_its_producers_time() -> None:
-    lives = {"properties": {"expiration": "2000"}, "headers": {}}
-    assert not is_expired({**lives, "headers": {"task": "t"}}, 1_000, 3_000)
-    assert is_expired(lives, 1_000, 3_000)
-    assert not is_expired(lives, 1_000, 2_999)
-    assert not is_expired({"properties": {}}, 1_000, 9_000)
-    with pytest.raises(ValueError, match="soon"):
-        is_expired({"properties": {"expiration": "soon"}, "headers": {}}, 1_000, 9_000)

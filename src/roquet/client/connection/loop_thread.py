@@ -1,7 +1,7 @@
 """LoopThread: an event loop in a thread of its own, for the blocking client."""
 
 import asyncio
-import concurrent.futures.thread  # noqa: F401 - not to be loaded once the main thread has ended
+import concurrent.futures.thread  # not to be loaded once the main thread has ended
 import os
 import sys
 import threading
@@ -57,12 +57,25 @@ class LoopThread:
                 RuntimeWarning,
                 stacklevel=3,
             )
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        # Cheaper than `asyncio.run_coroutine_threadsafe`, which makes two futures besides the task.
+        tasks: list[asyncio.Task[T]] = []
+        ended = threading.Lock()
+        ended.acquire()
+
+        def start() -> None:
+            tasks.append(self.loop.create_task(work))
+            tasks[0].add_done_callback(lambda _: ended.release())
+
+        self.loop.call_soon_threadsafe(start)
         try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # the caller has given up, for example after Ctrl-C
+            ended.acquire()
+        except BaseException:  # the caller has given up, for example after Ctrl-C
+            self.loop.call_soon_threadsafe(lambda: tasks[0].cancel())
             raise
+        try:
+            return tasks[0].result()
+        except asyncio.CancelledError:  # which is for coroutines
+            raise concurrent.futures.CancelledError from None
 
 
 def _is_in_event_loop() -> bool:

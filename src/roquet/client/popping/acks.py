@@ -17,6 +17,8 @@ from roquet.client.metrics import HANDLED
 from roquet.client.popping.pop_batch import PopBatch, PoppedMessage
 from roquet.client.reading.message import (
     DEAD_LETTER,
+    RELEASE_MS,
+    RELEASED,
     UNREADABLE,
     UNREADABLE_PAUSE_MS,
     InboundMessage,
@@ -51,9 +53,6 @@ PAUSE_MS: Final = 1_000
 
 BATCH_MAX: Final = 512
 """Pop batches that one call acknowledges."""
-
-RELEASE_MS: Final = 1
-"""Invisible time of released messages, the shortest there is: they come again at once."""
 
 
 class PopAcks:
@@ -169,11 +168,12 @@ class PopAcks:
 
     async def _retry(self, batch: PopBatch, message: InboundMessage, delay_ms: int | None) -> None:
         broker, times = batch.target.broker, message.reconsume_times
-        if (metrics := self._config.metrics) is not None and delay_ms != RELEASE_MS:
+        if (metrics := self._config.metrics) is not None and delay_ms != RELEASED:
             metrics.add(HANDLED, 1, batch.target.topic, self._group, "failed")
         try:
-            if delay_ms == UNREADABLE:
-                await self._change(batch, message, UNREADABLE_PAUSE_MS, suspend=True)
+            if delay_ms in (UNREADABLE, RELEASED):
+                pause_ms = RELEASE_MS if delay_ms == RELEASED else UNREADABLE_PAUSE_MS
+                await self._change(batch, message, pause_ms, suspend=True)
                 return
             group = await self._settings(broker)
             if delay_ms == DEAD_LETTER or times >= self._limit(group):

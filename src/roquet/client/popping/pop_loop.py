@@ -8,10 +8,10 @@ from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import BackgroundTasks, ErrorLogThrottle
 from roquet.client.connection.session import Session
 from roquet.client.metrics import RECEIVED
-from roquet.client.popping.acks import RELEASE_MS, PopAcks
+from roquet.client.popping.acks import PopAcks
 from roquet.client.popping.pop_batch import PoppedMessage, PopReplyParser, PopTarget
 from roquet.client.popping.prefetch_buffer import PrefetchBuffer
-from roquet.client.reading.message import give_up, read_records, retry_later, settle
+from roquet.client.reading.message import give_up, read_records, release, settle
 from roquet.client.reading.pull_request import SubscriptionFilter
 from roquet.client.spans.message_attributes import MessageRequest
 from roquet.log_records import logger
@@ -159,7 +159,7 @@ class PopLoop:
             messages = await self._within_limit(messages)
         if self._is_left or self._buffer.is_closed:
             for message in messages:
-                retry_later(message, RELEASE_MS)
+                release(message)
             return True
         tags = self._message_filter.tags
         if tags is not None:  # brokers compare hashes of tags, clients texts

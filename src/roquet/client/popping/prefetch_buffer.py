@@ -8,10 +8,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from roquet.client.popping.acks import RELEASE_MS
 from roquet.client.popping.pop_batch import PoppedMessage
 from roquet.client.reading.inbox import Inbox
-from roquet.client.reading.message import retry_later
+from roquet.client.reading.message import release
 from roquet.net.clock import Clock
 from roquet.rules.consumption.pop import next_batch_size
 
@@ -45,7 +44,7 @@ class PrefetchBuffer(Inbox[PoppedMessage[Any]]):
     def put_first(self, message: PoppedMessage[Any]) -> None:
         """Put a message back to the front; once closed, release it."""
         if self.is_closed:
-            retry_later(message, RELEASE_MS)
+            release(message)
         super().put_first(message)
 
     def pop(self) -> PoppedMessage[Any] | None:
@@ -86,7 +85,7 @@ class PrefetchBuffer(Inbox[PoppedMessage[Any]]):
         unstarted = [message for message in self._messages if message.is_held]
         self._messages.clear()
         for message in unstarted:
-            retry_later(message, RELEASE_MS)
+            release(message)
         super().close()
 
     async def wait_for_demand(self) -> int:

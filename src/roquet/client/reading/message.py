@@ -37,6 +37,13 @@ UNREADABLE: Final = -2
 """Instead of a delay: this process lacks the package of the body's compression. The message comes
 again after a pause, and the try does not count."""
 
+RELEASED: Final = -3
+"""Instead of a delay: nobody has handled the message. It comes again at once, to any member, and
+the try does not count."""
+
+RELEASE_MS: Final = 1
+"""Pause before a released message comes again, the shortest that brokers have."""
+
 UNREADABLE_PAUSE_MS: Final = 30_000
 """Pause before a message comes again whose body cannot be read here."""
 
@@ -59,6 +66,7 @@ class MessageOwner(Protocol):
 
         DEAD_LETTER instead of a delay: it never comes again, but goes to the dead letters.
         UNREADABLE: it comes again after UNREADABLE_PAUSE_MS, and its tries do not count.
+        RELEASED: it comes again at once, and its tries do not count.
         """
 
 
@@ -100,6 +108,8 @@ class InboundMessage(Generic[V_co]):
     has_failed: bool | None = None
     """Whether this try is reported as failed, which a thread may know before it is settled; None
     while it is not known, and for a settled try that has not failed."""
+    is_released = False
+    """Whether it comes again without having been handled, so that this try does not count."""
     unreadable = ""
     """Why the body, which was asked for, cannot be read before a package is installed."""
     undecodable: str | None = None
@@ -340,6 +350,13 @@ def give_up(message: InboundMessage[Any], reason: str | None = None) -> None:
         message._is_settled = message.has_failed = True
 
 
+def release(message: InboundMessage[Any]) -> None:
+    """Let another member have a message that nobody has handled, without counting a try."""
+    if not message._is_settled:
+        message._owner.retry(message, RELEASED)
+        message._is_settled = message.is_released = True
+
+
 def next_try(message: AnyM) -> AnyM:
     """Copy a message for its next try; settling this one later has no effect on the copy."""
     again = object.__new__(type(message))
@@ -348,8 +365,8 @@ def next_try(message: AnyM) -> AnyM:
         again.__dict__.pop("body", None)
     again.__dict__.pop("value", None)  # the handler may have changed it
     again.undecodable = again.dead_letter_reason = again.has_failed = None
-    again._is_settled = False
-    again.tries += not message.unreadable
+    again._is_settled = again.is_released = False
+    again.tries += not (message.unreadable or message.is_released)
     again.unreadable = ""
     return again
 

@@ -11,6 +11,8 @@ from roquet.client.connection.background import BackgroundTasks, ErrorLogThrottl
 from roquet.client.reading.consume_rates import ConsumeRates
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import (
+    RELEASE_MS,
+    RELEASED,
     UNREADABLE,
     UNREADABLE_PAUSE_MS,
     InboundMessage,
@@ -298,6 +300,8 @@ class QueueReader:
     async def _fail(self, message: InboundMessage, delay_ms: int | None) -> None:
         if delay_ms == UNREADABLE:
             pause_ms: int | None = UNREADABLE_PAUSE_MS
+        elif delay_ms == RELEASED:
+            pause_ms = RELEASE_MS
         else:
             pause_ms = await self._failures(message, delay_ms)
         self._tally.failed += 1

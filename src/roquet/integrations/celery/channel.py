@@ -10,25 +10,25 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from queue import Empty
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 
-from roquet.client import ConsumeFrom, Message, MessageQueue, Selector
+from roquet.client import Message, MessageQueue
 from roquet.client.popping.pop_batch import PoppedMessage
 from roquet.client.reading.handler_result import log_unreadable
-from roquet.client.reading.message import InboundMessage, give_up, retry_later, settle
+from roquet.client.reading.message import InboundMessage, give_up, release, retry_later, settle
 from roquet.integrations.celery import envelope
 from roquet.integrations.celery.clients import ClusterClients, TaskQueueReader
 from roquet.integrations.celery.topics import exchange_topic, queue_topic
 from roquet.log_records import logger
-from roquet.model.errors import CallRefused, CodecMissing, FieldError, RoquetError
+from roquet.model.errors import CodecMissing, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.consumption.priority import priority_queue
-from roquet.wire.receipt_handle import decode_recall_handle
 
 log = logger(__name__)
 
@@ -50,18 +50,9 @@ REQUEUE_MS_MAX: Final = 3_600_000
 PRIORITIES_MAX: Final = 32
 """Queues of a topic with priorities, and so different priorities, at most."""
 
-RECALL: Final = "recall"
-"""Tag of a note that has the handle by which `revoke` cancels a task that waits."""
+FORKED: Final = "a message cannot be settled in a forked child: only process %d can, which got it"
 
 CLOCK: Final = SYSTEM_CLOCK
-
-
-class UnseenMessage(NamedTuple):
-    """A message that no consumer has seen yet."""
-
-    queue: str
-    payload: envelope.Payload
-    tag: int
 
 
 class QoS(virtual.QoS):
@@ -79,25 +70,13 @@ class QoS(virtual.QoS):
         super().ack(delivery_tag)
         self.channel.settle(delivery_tag, self.channel.requeue if requeue else give_up)
 
-    def restore_unacked(self) -> list[tuple[BaseException, Any]]:
-        """Hand unacknowledged messages back: others get them at once."""
-        self._flush()
-        tags = list(self._delivered)
-        self._delivered.clear()
-        self.channel.hand_back(tags)
-        return []
-
 
 class RocketMQChannel(virtual.Channel):
     """A channel of the virtual transport."""
 
     QoS = QoS
-    body_encoding = None
     supports_fanout = True
-    from_transport_options = (
-        *virtual.Channel.from_transport_options,
-        "visibility_timeout", "requeue_delay", "delay_max", "recall",
-    )  # fmt: skip
+    from_transport_options = ("visibility_timeout", "requeue_delay", "delay_max", "recall")
     visibility_timeout = 60
     """Seconds after which a killed worker's messages go to others."""
     requeue_delay: float = 1
@@ -110,9 +89,11 @@ class RocketMQChannel(virtual.Channel):
     def __init__(self, connection: Any, **named: Any) -> None:
         super().__init__(connection, **named)
         self._pid = os.getpid()
+        self.invisible_ms = int(self.visibility_timeout * 1_000)
         self._held: dict[int, InboundMessage] = {}
         """Messages by delivery tag, changed on the loop's thread alone."""
-        self._inbox: deque[UnseenMessage] = deque()
+        self._inbox: deque[tuple[str, envelope.Payload]] = deque()
+        """Queues and messages that no consumer has seen yet."""
         self.readers: dict[str, TaskQueueReader] = {}
         """By queue."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -137,7 +118,7 @@ class RocketMQChannel(virtual.Channel):
     def _new_queue(self, queue: str, **named: Any) -> None:
         clients = self.clients
         if named.get("exclusive") or named.get("auto_delete"):
-            if clients.temporary(queue) is None:
+            if queue not in clients.temporary:
                 clients.run(clients.follow(queue))
             return
         highest, kind = (named.get("arguments") or {}).get("x-max-priority"), None
@@ -149,11 +130,11 @@ class RocketMQChannel(virtual.Channel):
 
     def _has_queue(self, queue: str, **_: Any) -> bool:
         clients = self.clients
-        return clients.temporary(queue) is not None or clients.has_topic(queue_topic(queue))
+        return queue in clients.temporary or clients.has_topic(queue_topic(queue))
 
     def _queue_bind(self, exchange: str, routing_key: str, _pattern: object, queue: str) -> None:
         clients = self.clients
-        if clients.temporary(queue) is not None:
+        if queue in clients.temporary:
             clients.run(clients.follow(queue, exchange))
         elif not (exchange == routing_key == queue and self._is_direct(exchange)):
             clients.run(self._bind(queue, exchange))
@@ -161,15 +142,15 @@ class RocketMQChannel(virtual.Channel):
     async def _bind(self, queue: str, exchange: str) -> None:
         await self.clients.bind(queue, exchange)
         for channel in list(self.connection.channels):
-            await channel.read_exchanges(queue, channel.readers.get(queue))
+            if (reader := channel.readers.get(queue)) is not None:
+                await self._read_exchanges(queue, reader)
 
-    async def read_exchanges(self, queue: str, reader: TaskQueueReader | None) -> None:
-        """Let a queue's reader, if it has one, read the exchanges that the queue is bound to."""
-        if reader is not None:
-            for exchange in {binding.exchange for binding in self.state.queue_bindings(queue)}:
-                topic = exchange_topic(exchange)
-                if topic not in reader.subscriptions and await self.clients.look_up(topic):
-                    reader.subscribe(topic)
+    async def _read_exchanges(self, queue: str, reader: TaskQueueReader) -> None:
+        """Let a queue's reader read the exchanges that the queue is bound to."""
+        for exchange in {binding.exchange for binding in self.state.queue_bindings(queue)}:
+            topic = exchange_topic(exchange)
+            if topic not in reader.subscriptions and await self.clients.look_up(topic):
+                reader.subscribe(topic)
 
     def _is_direct(self, exchange: str) -> bool:
         return bool(self.typeof(exchange).type == "direct")
@@ -190,12 +171,12 @@ class RocketMQChannel(virtual.Channel):
         return self.clients.run(self.clients.size(queue))
 
     def _purge(self, queue: str) -> int:
-        for number in count():
-            try:
-                self.settle(self._get(queue)["properties"]["delivery_tag"], settle)
-            except Empty:
-                return number
-        raise AssertionError
+        number = 0
+        with suppress(Empty):
+            while True:
+                self.settle(tag_of(self._get(queue)), settle)
+                number += 1
+        return number
 
     # -- sent --------------------------------------------------------------------------------
 
@@ -206,7 +187,9 @@ class RocketMQChannel(virtual.Channel):
 
         An exchange that no queue was ever bound to drops it, as in AMQP.
         """
-        self._inplace_augment_message(message, exchange, routing_key)
+        properties = message["properties"]
+        properties["body_encoding"] = None  # a message of another transport may have one
+        properties["delivery_info"].update(exchange=exchange, routing_key=routing_key)
         clients, topic = self.clients, queue_topic(routing_key)
         may_be_queue = not exchange or (exchange == routing_key and self._is_direct(exchange))
         if may_be_queue and clients.has_topic(topic):
@@ -232,21 +215,8 @@ class RocketMQChannel(virtual.Channel):
             keys=(task,) if task and task.isprintable() and " " not in task else (),
             deliver_at=datetime.fromtimestamp(at / 1_000, UTC) if due > now else None,
         )
-        selector = None if level is None else queue_of_level(level)
-        receipt = self.clients.producer.send(message, selector=selector)
-        if receipt.recall_handle and message.keys and self.recall:
-            with suppress(RoquetError):  # the task itself is stored
-                self.clients.note(receipt.recall_handle.encode(), keys=message.keys, tag=RECALL)
-
-    def recall_task(self, task_id: str) -> bool:
-        """Cancel a task that waits for its time; whether there was one."""
-        handles = self.clients.run(self.clients.notes(task_id, RECALL))
-        recalled = 0
-        for handle in handles:
-            with suppress(CallRefused, FieldError):  # it is due, or was recalled
-                self.clients.producer.recall(decode_recall_handle(handle).topic, handle)
-                recalled += 1
-        return recalled > 0
+        selector = None if level is None else partial(queue_of_level, level)
+        self.clients.run(self.clients.send(message, selector, notes=self.recall))
 
     # -- received ----------------------------------------------------------------------------
 
@@ -274,10 +244,10 @@ class RocketMQChannel(virtual.Channel):
         super().basic_cancel(consumer_tag)
         if self._pid == os.getpid() and queue not in self._active_queues:
             self._callbacks.pop(queue, None)
-            self.clients.run(self._stop(queue))
+            self.clients.thread.loop.call_soon_threadsafe(self._stop, queue)
 
     async def _start(self, queue: str) -> None:
-        if (temporary := self.clients.temporary(queue)) is not None:
+        if (temporary := self.clients.temporary.get(queue)) is not None:
             if queue not in self._tasks:
                 reading = self._read(queue, temporary)
                 self._tasks[queue] = asyncio.get_running_loop().create_task(reading)
@@ -285,40 +255,33 @@ class RocketMQChannel(virtual.Channel):
         if "" not in self._tasks:
             self._tasks[""] = asyncio.get_running_loop().create_task(self._tend())
         if (reader := self.readers.get(queue)) is None:
-            config = self.clients.consumer_config(
-                consume_from=ConsumeFrom.FIRST, invisible_ms=int(self.visibility_timeout * 1_000)
-            )
-            group = queue_topic(queue)
-            reader = TaskQueueReader(
-                self.clients.addresses, group=group, topic=group, config=config
-            )
-            reader.read_into(self._room, lambda messages: self._arrived(queue, messages))
-            await self.read_exchanges(queue, reader)
+            reader = TaskQueueReader(queue, self)
+            await self._read_exchanges(queue, reader)
             await reader.start()
             self.readers[queue] = reader
         reader.resume()
 
-    async def _stop(self, queue: str) -> None:
+    def _stop(self, queue: str) -> None:
         if (task := self._tasks.pop(queue, None)) is not None:
             task.cancel()
         if (reader := self.readers.get(queue)) is not None:
             reader.pause()
-            await self._return(queue)
+            self._hand_back(queue)
 
     async def _read(self, queue: str, reader: Any) -> None:
         async for message in reader:
-            self._arrived(queue, [message])
+            self.arrived(queue, [message])
 
-    def _room(self) -> int:
+    def room(self) -> int:
+        """Number of messages to take now; called on the loop's thread."""
         most = min(self.qos.prefetch_count or HELD_MAX, HELD_MAX)
         return 1 if self._is_getting else most - len(self._held)
 
-    def _arrived(self, queue: str, messages: Iterable[InboundMessage]) -> None:
+    def arrived(self, queue: str, messages: Iterable[InboundMessage]) -> None:
         """Keep messages for the consumer's thread; called on the loop's thread."""
         for message in messages:
             try:
                 payload = envelope.decode(message.body)
-                is_expired = envelope.is_expired(payload, message.born_ms, CLOCK.now_ms())
             except CodecMissing:  # another worker may have the package, or this one later
                 log_unreadable(message.unreadable)
                 retry_later(message)
@@ -328,37 +291,39 @@ class RocketMQChannel(virtual.Channel):
                 give_up(message)
                 continue
             properties = payload["properties"]
-            if is_expired or not self._is_for(queue, properties["delivery_info"]):
+            info = properties["delivery_info"]
+            if not self._is_for(queue, message, info):
                 settle(message)
                 continue
             tag = properties["delivery_tag"] = next(self._delivery_tags)
-            properties["delivery_info"]["redelivered"] = message.tries > 0
+            info["redelivered"] = message.tries > 0
             self._held[tag] = message
-            self._inbox.append(UnseenMessage(queue, payload, tag))
+            self._inbox.append((queue, payload))
         self.connection.ring()
 
-    def _is_for(self, queue: str, info: Mapping[str, str]) -> bool:
+    def _is_for(self, queue: str, message: InboundMessage, info: Mapping[str, str]) -> bool:
+        """Whether a message was sent to the queue, or to an exchange with a binding for it."""
         exchange, key = info["exchange"], info["routing_key"]
-        if queue == key and (not exchange or exchange == key):
+        if message.topic == queue_topic(queue) or queue in self._lookup(exchange, key):
             return True
-        with suppress(KeyError):
-            return queue in self.typeof(exchange).lookup(
-                self.get_table(exchange), exchange, key, None
-            )
+        log.debug("queue %s has no binding here for key %s of exchange %s", queue, key, exchange)
         return False
 
     def deliver(self) -> bool:
         """Hand what has arrived to the consumers as far as there is room; whether there was any."""
         seen = len(self._inbox)
         while self._inbox and self.qos.can_consume():
-            with suppress(IndexError):  # it went back to others
-                self._hand_on(self._inbox.popleft())
+            try:
+                queue, payload = self._inbox.popleft()
+            except IndexError:  # it went back to others
+                break
+            self._hand_on(queue, payload)
         return len(self._inbox) < seen
 
-    def _hand_on(self, arrival: UnseenMessage) -> None:
-        queue, payload, tag = arrival
+    def _hand_on(self, queue: str, payload: envelope.Payload) -> None:
+        tag = tag_of(payload)
         if queue not in self._callbacks:
-            self.hand_back([tag])
+            self.settle(tag, release)
         elif envelope.due_ms(payload["headers"]) > CLOCK.now_ms() + FAR_MS:
             self._put(queue, payload)
             self.settle(tag, settle)
@@ -369,7 +334,11 @@ class RocketMQChannel(virtual.Channel):
                 self.settle(tag, settle)
             else:
                 self.qos.append(message, tag)
-            callback(message)
+            try:
+                callback(message)
+            except Exception:  # which may end the worker, but not one after the other for ever
+                self.qos.reject(tag, requeue=True)
+                raise
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
         """Return a message, or None when there is none within a moment."""
@@ -383,9 +352,9 @@ class RocketMQChannel(virtual.Channel):
 
     async def _take_one(self, queue: str) -> envelope.Payload:
         """Return a waiting message of a queue without a consumer; Empty when there is none."""
-        if (temporary := self.clients.temporary(queue)) is not None:
+        if (temporary := self.clients.temporary.get(queue)) is not None:
             if (message := await temporary.next(GET_MS)) is not None:
-                self._arrived(queue, [message])
+                self.arrived(queue, [message])
         else:
             self._is_getting = True
             await self._start(queue)
@@ -393,9 +362,9 @@ class RocketMQChannel(virtual.Channel):
         try:
             while True:
                 for arrival in list(self._inbox):
-                    if arrival.queue == queue:
+                    if arrival[0] == queue:
                         self._inbox.remove(arrival)
-                        return arrival.payload
+                        return arrival[1]
                 if CLOCK.monotonic_ms() >= deadline_ms:
                     raise Empty
                 await CLOCK.sleep(1)
@@ -408,12 +377,16 @@ class RocketMQChannel(virtual.Channel):
 
     def requeue(self, message: InboundMessage) -> None:
         """Let a message come again after a pause, which grows."""
-        pause_ms = self.requeue_delay * 1_000 * 2**message.tries
+        pause_ms = self.requeue_delay * 1_000 * 2 ** min(message.tries, 32)
         retry_later(message, int(min(pause_ms, REQUEUE_MS_MAX)))
 
     def settle(self, tag: int, how: Callable[[InboundMessage], None]) -> None:
         """Settle a message, from any thread."""
-        if self._pid == os.getpid() and not self.closed:
+        if self.closed:  # which releases all
+            return
+        if self._pid != os.getpid():
+            log.warning(FORKED, self._pid)
+        else:
             self.clients.thread.loop.call_soon_threadsafe(self._settle, tag, how)
 
     def _settle(self, tag: int, how: Callable[[InboundMessage], None]) -> None:
@@ -432,40 +405,27 @@ class RocketMQChannel(virtual.Channel):
 
     # -- held --------------------------------------------------------------------------------
 
-    def hand_back(self, tags: Iterable[int]) -> None:
-        """Give messages to other members at once, without counting a try."""
-        if self._pid == os.getpid():
-            self.clients.run(self._hand_back(list(tags)))
+    def _restore(self, message: Any) -> None:
+        self.settle(message.delivery_tag, release)
 
-    async def _hand_back(self, tags: Iterable[int]) -> None:
-        await self._renewal_ends()
-        messages = [m for tag in list(tags) if (m := self._held.pop(tag, None)) is not None]
-        popped = [m for m in messages if isinstance(m, PoppedMessage)]
-        for message in messages:
-            if not isinstance(message, PoppedMessage):
-                retry_later(message, 1)
-        await asyncio.gather(*(m.suspend(1) for m in popped), return_exceptions=True)
-
-    async def _return(self, queue: str | None) -> None:
-        """Hand back what waits for a consumer; of one queue, or of all."""
-        tags = []
-        for arrival in [each for each in list(self._inbox) if queue in (None, each.queue)]:
+    def _hand_back(self, queue: str | None = None) -> None:
+        """Let others have what waits for a consumer here; of one queue, or of all."""
+        for arrival in [each for each in list(self._inbox) if queue in (None, each[0])]:
             with suppress(ValueError, IndexError):  # a consumer takes it now
                 self._inbox.remove(arrival)
-                tags.append(arrival.tag)
-        await self._hand_back(tags)
+                self._settle(tag_of(arrival[1]), release)
 
     async def _tend(self) -> None:
         """Keep messages while their tasks run, and hand back those that there is no room for."""
-        invisible_ms = int(self.visibility_timeout * 1_000)
-        turn_ms = min(SURPLUS_MS, invisible_ms // 4)
+        renewal_ms = max(self.invisible_ms // 4, 1)
+        turn_ms = min(SURPLUS_MS, renewal_ms)
         for turn in count(1):
             await CLOCK.sleep(turn_ms)
             if not self.qos.can_consume() or not self._active_queues:
-                await self._return(None)
-            if turn % (invisible_ms // 4 // turn_ms) == 0:
+                self._hand_back()
+            if turn % (renewal_ms // turn_ms) == 0:
                 held = [m for m in self._held.values() if isinstance(m, PoppedMessage)]
-                extensions = (message.extend(invisible_ms) for message in held)
+                extensions = (message.extend(self.invisible_ms) for message in held)
                 self.renewal = asyncio.gather(*extensions, return_exceptions=True)
                 await self.renewal
 
@@ -476,27 +436,26 @@ class RocketMQChannel(virtual.Channel):
         if clients is not None:
             clients.run(self._close())
 
-    async def _renewal_ends(self) -> None:
-        """Let acknowledgements that wait for a renewal go first."""
-        if self.renewal is not None:
-            await asyncio.wait([self.renewal])
-
     async def _close(self) -> None:
-        await self._renewal_ends()
+        if self.renewal is not None:  # acknowledgements wait for its end
+            await asyncio.wait([self.renewal])
         for task in self._tasks.values():
             task.cancel()
         for reader in self.readers.values():
             reader.stop()  # what still comes goes back
-        await self._hand_back(self._held)
+        for tag in list(self._held):
+            self._settle(tag, release)
         for reader in self.readers.values():
             await reader.close()
 
 
-def queue_of_level(level: int) -> Selector:
+def tag_of(payload: envelope.Payload) -> int:
+    """The delivery tag of a message that has arrived."""
+    tag: int = payload["properties"]["delivery_tag"]
+    return tag
+
+
+def queue_of_level(level: int, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
     """Choose the queue of a priority, on any broker."""
-
-    def select(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
-        fitting = [queue for queue in queues if queue.queue_id == level] or queues
-        return fitting[hash(message.body) % len(fitting)]
-
-    return select
+    fitting = [queue for queue in queues if queue.queue_id == level] or queues
+    return fitting[hash(message.body) % len(fitting)]

@@ -1,71 +1,71 @@
-"""Clients: the producer, consumers and admin calls of one connection, on the shared loop thread."""
+"""Clients: producer, consumers and admin calls of a process, shared by its connections."""
 
 import asyncio
 import atexit
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
-from weakref import WeakSet, WeakValueDictionary
 
 from roquet.admin import groups, messages, topics
 from roquet.admin.client import AdminClient
 from roquet.admin.offset_reset import is_online
-from roquet.client.blocking import Producer
-from roquet.client.config import ClientConfig, ConsumeFrom, ConsumerConfig, ProducerConfig
+from roquet.client.config import (
+    ClientConfig,
+    ConsumeFrom,
+    ConsumerConfig,
+    ProducerConfig,
+    Selector,
+)
 from roquet.client.connection.loop_thread import LoopThread
 from roquet.client.pop import PopConsumer
 from roquet.client.popping.pop_batch import PoppedMessage
 from roquet.client.popping.prefetch_buffer import PrefetchBuffer
+from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
 from roquet.integrations.celery.topics import DEFAULT_EXCHANGE, exchange_topic, queue_topic
-from roquet.model.errors import NotFound, UsageError
+from roquet.model.errors import CallRefused, FieldError, NotFound, RoquetError, UsageError
+from roquet.model.message import Message
 from roquet.model.namespaces import wrap
 from roquet.model.subscription import ALL, HeartbeatData
+from roquet.wire.receipt_handle import decode_recall_handle
 
 T = TypeVar("T")
-MessagesListener = Callable[[Iterable[PoppedMessage]], None]
 
 GROUP: Final = "kombu"
 """Group of producers and of temporary queues' readers, which commit nothing."""
 
-_OPEN: Final["WeakSet[ClusterClients]"] = WeakSet()
-_TEMPORARY: Final[dict[tuple[tuple[int, str], str], PullConsumer]] = {}
-"""Readers of temporary queues by process and cluster, and queue."""
+RECALL: Final = "recall"
+"""Tag of a note that has the handle by which `revoke` cancels a task that waits."""
+
+_SHARED: Final[dict[tuple[Hashable, ...], "ClusterClients"]] = {}
+"""By process, addresses and settings; changed on the loop's thread alone."""
 
 
-_FOLLOWING: Final["WeakValueDictionary[tuple[int, str], asyncio.Lock]"] = WeakValueDictionary()
-"""By process and cluster: one temporary queue at a time is declared or bound."""
+class TaskInbox(PrefetchBuffer):
+    """Asks for as many messages of a queue as a channel has room for, and hands them to it."""
 
-
-class DemandBuffer(PrefetchBuffer):
-    """Asks for as many messages as there is room for, and hands them on at once."""
-
-    def __init__(
-        self, config: ConsumerConfig, room: Callable[[], int], listener: MessagesListener
-    ) -> None:
+    def __init__(self, queue: str, channel: Any, config: ConsumerConfig) -> None:
         super().__init__(config.clock, config.pop_count)
-        self._room = room
-        self._listener = listener
+        self._queue = queue
+        self._channel = channel
 
     def put(self, messages: Iterable[PoppedMessage]) -> None:
         """Hand messages on."""
-        self._listener(messages)
+        self._channel.arrived(self._queue, messages)
+
+    def fail(self, error: Exception) -> None:
+        """Hand on the error that ends the reading."""
+        self._channel.connection.fail(error)
 
     async def wait_for_demand(self) -> int:
         """Wait until there is room; `resume` says that there may be some."""
         while True:
             await self._has_demand.wait()
-            if (room := self._room()) > 0:
+            room: int = self._channel.room()
+            if room > 0:
                 return min(room, self._count_max)
             self._has_demand.clear()
-
-
-class TaskQueueReader(PopConsumer):
-    """A member of a task queue's group that never takes more than a channel has room for."""
-
-    def read_into(self, room: Callable[[], int], listener: MessagesListener) -> None:
-        """Hand messages to a listener; before the start."""
-        self._buffer = self._inbox = DemandBuffer(self._config, room, listener)
 
 
 class OutsideReader(PullConsumer):
@@ -76,7 +76,7 @@ class OutsideReader(PullConsumer):
 
 
 class ClusterClients:
-    """The clients of one connection, in the process that made it."""
+    """The clients of a process for one cluster, on the shared loop's thread."""
 
     def __init__(self, addresses: Sequence[str], settings: Mapping[str, Any]) -> None:
         self.pid = os.getpid()
@@ -84,37 +84,32 @@ class ClusterClients:
         self.addresses = addresses
         self.settings = settings
         self.producer = Producer(addresses, group=GROUP, config=ProducerConfig(**settings))
-        self.producer.start()
-        self.cluster = (self.pid, self.full_name(";".join(addresses)))
-        self._following = _FOLLOWING.setdefault(self.cluster, asyncio.Lock())
-        _OPEN.add(self)
-        self._admin: AdminClient | None = None
+        self.admin = AdminClient(addresses, ClientConfig(**settings))
+        self.temporary: dict[str, PullConsumer] = {}
+        """Readers of the temporary queues that this process has declared."""
+        self._declaring = asyncio.Lock()
+        """One temporary queue at a time is declared or bound."""
         self._known: set[str] = set()
+        self.users = 0
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run one of the coroutines below, and wait for it."""
         return self.thread.wait(work)
 
     def close(self) -> None:
-        """Close all but the channels' consumers; temporary queues with the last of the process."""
-        _OPEN.discard(self)
+        """Close all but the channels' consumers, once no connection of this process uses them."""
         if self.pid == os.getpid():
-            self.producer.close()
             self.run(self._close())
 
     async def _close(self) -> None:
-        if self._admin is not None:
-            await self._admin.__aexit__(None, None, None)
-        if self.cluster not in {clients.cluster for clients in _OPEN}:
-            for key in [key for key in _TEMPORARY if key[0] == self.cluster]:
-                await _TEMPORARY.pop(key).close()
-
-    @property
-    def admin(self) -> AdminClient:
-        """The client for admin calls."""
-        if self._admin is None:
-            self._admin = AdminClient(self.addresses, ClientConfig(**self.settings))
-        return self._admin
+        self.users -= 1
+        if self.users <= 0:
+            for key in [key for key, clients in _SHARED.items() if clients is self]:
+                del _SHARED[key]
+            await self.producer.close()
+            await self.admin.__aexit__(None, None, None)
+            while self.temporary:
+                await self.temporary.popitem()[1].close()
 
     def full_name(self, name: str) -> str:
         """Name of a topic or group with the namespace."""
@@ -155,27 +150,23 @@ class ClusterClients:
                 if await reader.committed(each) is None:
                     await reader.commit(each, await reader.max_offset(each))
 
-    def temporary(self, queue: str) -> PullConsumer | None:
-        """The reader of a temporary queue that this process has declared."""
-        return _TEMPORARY.get((self.cluster, queue))
-
     async def follow(self, queue: str, exchange: str = "") -> None:
         """Let a temporary queue read an exchange from now on; declares the queue."""
         for topic in (DEFAULT_EXCHANGE, exchange_topic(exchange)):
             await self.create_topic(topic, 1)
-        async with self._following:
-            if (reader := self.temporary(queue)) is None:
+        async with self._declaring:
+            if (reader := self.temporary.get(queue)) is None:
                 config = self.consumer_config(consume_from=ConsumeFrom.LAST)
                 reader = OutsideReader(self.addresses, group=GROUP, config=config)
                 await reader.start()
-                _TEMPORARY[self.cluster, queue] = reader
+                self.temporary[queue] = reader
                 await _read_on(reader, DEFAULT_EXCHANGE, queue_topic(queue))
             if exchange:
                 await _read_on(reader, exchange_topic(exchange), ALL)
 
     async def size(self, queue: str) -> int:
         """Messages of a queue that nobody has acknowledged; 0 for a temporary one."""
-        if self.temporary(queue) is not None:
+        if queue in self.temporary:
             return 0
         name = self.full_name(queue_topic(queue))
         try:
@@ -183,25 +174,32 @@ class ClusterClients:
         except NotFound:  # nobody has read it yet
             return (await topics.show(self.admin, name)).messages or 0
 
-    def note(self, body: bytes, **fields: Any) -> None:
-        """Send a note about a task."""
-        if not self.has_topic(DEFAULT_EXCHANGE):
-            self.run(self.create_topic(DEFAULT_EXCHANGE, 1))
-        self.producer.send(DEFAULT_EXCHANGE, body, **fields)
+    async def send(self, message: Message, selector: Selector | None, *, notes: bool) -> None:
+        """Send a message; with `notes` also a note by which `recall` finds one that waits."""
+        receipt = await self.producer.send(message, selector=selector)
+        if notes and receipt.recall_handle and message.keys:
+            handle = receipt.recall_handle.encode()
+            with suppress(RoquetError):  # the task itself is stored
+                await self.create_topic(DEFAULT_EXCHANGE, 1)
+                await self.producer.send(DEFAULT_EXCHANGE, handle, keys=message.keys, tag=RECALL)
 
-    async def notes(self, key: str, tag: str) -> list[str]:
-        """Texts of the notes about a task."""
-        topic = self.full_name(DEFAULT_EXCHANGE)
+    async def recall(self, task_id: str) -> bool:
+        """Cancel a task that waits for its time; whether there was one."""
+        topic, is_recalled = self.full_name(DEFAULT_EXCHANGE), False
         try:
-            found = await messages.by_key(self.admin, topic, key)
+            notes = await messages.by_key(self.admin, topic, task_id)
         except NotFound:  # the first note makes the topic
-            return []
-        return [message.body.decode("ascii", "replace") for message in found if message.tag == tag]
+            return False
+        for handle in [n.body.decode("ascii", "replace") for n in notes if n.tag == RECALL]:
+            with suppress(CallRefused, FieldError):  # it is due, or was recalled
+                await self.producer.recall(decode_recall_handle(handle).topic, handle)
+                is_recalled = True
+        return is_recalled
 
     async def delete(self, queue: str, *, if_unused: bool = False) -> None:
         """Delete a queue, with its messages and its group's progress."""
         name = self.full_name(queue_topic(queue))
-        if (reader := _TEMPORARY.pop((self.cluster, queue), None)) is not None:
+        if (reader := self.temporary.pop(queue, None)) is not None:
             await reader.close()
         elif await self.look_up(queue_topic(queue)):
             if if_unused and await is_online(self.admin, name):
@@ -209,6 +207,30 @@ class ClusterClients:
             self._known.discard(queue_topic(queue))
             await topics.delete(self.admin, name)
             await groups.delete(self.admin, name)
+
+
+class TaskQueueReader(PopConsumer):
+    """A member of a task queue's group that never takes more than a channel has room for."""
+
+    def __init__(self, queue: str, channel: Any) -> None:
+        clients: ClusterClients = channel.clients
+        config = clients.consumer_config(
+            consume_from=ConsumeFrom.FIRST, invisible_ms=channel.invisible_ms
+        )
+        topic = queue_topic(queue)
+        super().__init__(clients.addresses, group=topic, topic=topic, config=config)
+        self._buffer = self._inbox = TaskInbox(queue, channel, config)
+
+
+async def shared_clients(addresses: Sequence[str], settings: Mapping[str, Any]) -> ClusterClients:
+    """The clients of this process, on the loop's thread; each caller closes them once."""
+    key = (os.getpid(), *addresses, *settings.values())
+    if (clients := _SHARED.get(key)) is None:
+        clients = ClusterClients(addresses, settings)
+        await clients.producer.start()
+        _SHARED[key] = clients
+    clients.users += 1
+    return clients
 
 
 async def _read_on(reader: PullConsumer, topic: str, tags: str) -> None:
@@ -223,5 +245,6 @@ async def _read_on(reader: PullConsumer, topic: str, tags: str) -> None:
 @atexit.register
 def _close_all() -> None:
     """Close what pools of connections leave open at the end of a program."""
-    for clients in list(_OPEN):
+    for clients in list(_SHARED.values()):
+        clients.users = 0
         clients.close()

@@ -17,8 +17,9 @@ class RecallingControl(Control):
 
     def revoke(self, task_id: str | Iterable[str], *positional: Any, **named: Any) -> Any:
         """Revoke one task or several."""
+        told = super().revoke(task_id, *positional, **named)
         with self.app.connection_for_write() as connection:
             if isinstance(channel := connection.default_channel, RocketMQChannel):
                 for each in [task_id] if isinstance(task_id, str) else [*task_id]:
-                    channel.recall_task(each)
-        return super().revoke(task_id, *positional, **named)
+                    channel.clients.run(channel.clients.recall(each))
+        return told

@@ -15,7 +15,6 @@ Payload: TypeAlias = dict[str, Any]
 """A message as kombu's virtual transports know it, with its body."""
 
 _FIELDS: Final = ("content-type", "content-encoding", "headers", "properties")
-_NUMBERS: Final = ("expiration", "priority")
 
 
 class Route(msgspec.Struct):
@@ -29,6 +28,8 @@ class Properties(msgspec.Struct):
     """The properties of a message that the transport reads."""
 
     delivery_info: Route
+    priority: int | str | None = None
+    reply_to: str | None = None
     body_encoding: None = None
     """Bodies are sent as they are."""
 
@@ -43,23 +44,27 @@ class Head(msgspec.Struct, rename="kebab"):
 
 
 def encode(payload: Payload) -> bytes:
-    """The bytes of a message; TypeError for headers that JSON cannot hold."""
+    """The bytes of a message; ValueError or TypeError for one that `decode` would refuse."""
+    head = {name: payload[name] for name in _FIELDS}
+    _check(head)
     body = payload["body"] or b""
     raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
-    return b"%b\n%b" % (dumps({name: payload[name] for name in _FIELDS}).encode(), raw)
+    return b"%b\n%b" % (dumps(head).encode(), raw)
 
 
 def decode(raw: bytes) -> Payload:
     """The message of its bytes; ValueError for bytes that no producer of kombu has sent."""
     head, _, body = raw.partition(b"\n")
     try:
-        payload = loads(head)
-        msgspec.convert(payload, Head)
-        for name in _NUMBERS:
-            int(payload["properties"].get(name) or 0)
+        payload: Payload = loads(head)
+        _check(payload)
     except Exception as error:  # the decoders of kombu's types raise what they like
         raise ValueError(f"it is no message of kombu: {error!r:.200}") from error
     return {**payload, "body": body}
+
+
+def _check(head: Payload) -> None:
+    int(msgspec.convert(head, Head).properties.priority or 0)
 
 
 def due_ms(headers: Mapping[str, Any] | None) -> int:
@@ -72,12 +77,3 @@ def due_ms(headers: Mapping[str, Any] | None) -> int:
         return 0 if eta.tzinfo is None else ceil(eta.timestamp() * 1_000)
     except (KeyError, TypeError, ValueError, OverflowError):
         return 0
-
-
-def is_expired(payload: Payload, born_ms: int, now_ms: int) -> bool:
-    """Whether a message has outlived the `expiration` of its producer, which is in ms.
-
-    Tasks never do: Celery's worker drops them itself, and reports that.
-    """
-    limit = payload["properties"].get("expiration")
-    return limit is not None and "task" not in payload["headers"] and now_ms >= born_ms + int(limit)

@@ -15,13 +15,23 @@ from kombu.transport import virtual
 from kombu.utils.compat import detect_environment
 from kombu.utils.url import parse_url
 
+from roquet.client.connection.loop_thread import LoopThread
 from roquet.integrations.celery.channel import RocketMQChannel
-from roquet.integrations.celery.clients import ClusterClients
+from roquet.integrations.celery.clients import ClusterClients, shared_clients
 from roquet.model.errors import CallError, ConfigError, ConnectFailed, NotFound, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.tls import Tls
 
 DEFAULT_PORT: Final = 9876
+
+TLS_OPTIONS: Final = {
+    "ca_certs": "ca",
+    "certfile": "cert",
+    "keyfile": "key",
+    "check_hostname": "check_host",
+    "server_hostname": "server_name",
+}
+"""Fields of `Tls` by the names of Python's `ssl`."""
 
 
 class Transport(virtual.Transport):
@@ -42,6 +52,8 @@ class Transport(virtual.Transport):
         self.levels: dict[str, int] = {}
         """Queues with priorities that were declared, and their numbers of priorities."""
         self._clients: ClusterClients | None = None
+        self._failure: Exception | None = None
+        """The error that has ended the reading of a queue, as of a user without rights to it."""
         self._bell, self._ringer = socket.socketpair()
         self._ringer.setblocking(False)
         for end in (self._bell, self._ringer):
@@ -51,7 +63,8 @@ class Transport(virtual.Transport):
     def clients(self) -> ClusterClients:
         """The clients of this process: a forked child gets its own."""
         if self._clients is None or self._clients.pid != os.getpid():
-            self._clients = ClusterClients(self.addresses(), self.settings())
+            opening = shared_clients(self.addresses(), self.settings())
+            self._clients = LoopThread.shared().wait(opening)
         return self._clients
 
     def addresses(self) -> list[str]:
@@ -90,7 +103,12 @@ class Transport(virtual.Transport):
         super().close_connection(connection)
         if self._clients is not None:
             self._clients.close()
-            self._clients = None
+        self._clients = self._failure = None
+
+    def fail(self, error: Exception) -> None:
+        """Let the consumers' thread raise an error."""
+        self._failure = error
+        self.ring()
 
     def ring(self) -> None:
         """Wake the consumers' thread: something has arrived, or there is room again."""
@@ -106,6 +124,8 @@ class Transport(virtual.Transport):
             self._bell.recv(4096)
 
     def _deliver_all(self) -> bool:
+        if self._failure is not None:
+            raise self._failure
         return bool(sum(channel.deliver() for channel in list(self.channels)))
 
     def register_with_event_loop(self, _connection: Any, loop: Any) -> None:
@@ -134,10 +154,10 @@ def _tls(options: Mapping[str, Any] | bool) -> Tls | None:
     if not options:
         return None
     given = {} if options is True else {k.removeprefix("ssl_"): v for k, v in options.items()}
-    return Tls(
-        ca=given.get("ca_certs"),
-        cert=given.get("certfile"),
-        key=given.get("keyfile"),
-        check_host=given.get("check_hostname", True),
-        verify=given.get("cert_reqs") != CERT_NONE,
-    )
+    verify = given.pop("cert_reqs", None) != CERT_NONE
+    if unknown := given.keys() - TLS_OPTIONS.keys():
+        raise ConfigError(
+            f"TLS options {', '.join(sorted(unknown))}: cert_reqs and"
+            f" {', '.join(sorted(TLS_OPTIONS))} are known"
+        )
+    return Tls(verify=verify, **{TLS_OPTIONS[name]: value for name, value in given.items()})
