@@ -173,7 +173,7 @@ def guarded(users: list[AccessTables]) -> GuardedRouter:
     rules = AccessRules(cluster="c1", checks_policies=True)
     router = GuardedRouter(AccessGuard(lambda: users[-1], rules, lambda: 0))
     router.add(Send, lambda call, peer: None)
-    router.add_plain(lambda send, peer: f"stored for {router.user}".encode())
+    router.add_plain(310, lambda send, peer: f"stored for {router.user}".encode())
     return router
 
 
@@ -216,7 +216,7 @@ class TestPlainSends:
         rules = AccessRules(cluster="c1", unsigned_codes=frozenset({310}))
         router = GuardedRouter(AccessGuard(lambda: TABLES, rules, lambda: 0))
         router.add(Send, lambda call, peer: None)
-        router.add_plain(lambda send, peer: router.user.encode())
+        router.add_plain(310, lambda send, peer: router.user.encode())
         assert router.serve_plain(send_by(None, form=form), PEER) is None  # tables are new to it
         assert dispatched(router, "alice") == 0
         assert router.serve_plain(send_by("alice", form=form), PEER) == b""

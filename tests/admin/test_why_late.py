@@ -133,7 +133,8 @@ async def test_a_message_that_waits_says_what_it_waits_for_and_what_would_tell_m
         receipt = await producer.send("orders", b"one")
     (account,) = await explained(running, receipt.message_id, "billing")
     assert not account.is_finished
-    assert account.gaps[0].cause.endswith("the group has no member now; it still waits")
+    causes = [gap.cause for gap in account.gaps]
+    assert any(cause.endswith("the group has no member now; it still waits") for cause in causes)
     text = " ".join(account.not_known)
     assert "ConsumerConfig" in text
     assert "ProducerConfig" in text

@@ -340,7 +340,7 @@ class PlainRouter(Router):
         super().__init__()
         self.frame: bytes | None = b"frame"
         self.add(Send, lambda call, peer: None, gate)
-        self.add_plain(self._store)
+        self.add_plain(310, self._store)
 
     def _store(self, send: PlainSend, peer: Peer) -> bytes | None:
         if send.topic == "broken":

@@ -18,11 +18,11 @@ from roquet.wire.call import Call, Reply
 from roquet.wire.codes import FLAG_ONEWAY
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call, encode_reply
-from roquet.wire.plain_send import PLAIN_CODE, PlainSend
 
 if TYPE_CHECKING:  # clients measure no requests
     from roquet.metrics.request_counts import RequestLatencies
     from roquet.net.request_meter import RequestMeter
+    from roquet.wire.plain_send import PlainSend
 
 log = logger(__name__)
 
@@ -150,7 +150,7 @@ _Served: TypeAlias = tuple[
 NO_REASONS: Final[Mapping[int, str]] = MappingProxyType({})
 
 
-PlainSendHandler = Callable[[PlainSend, Peer], bytes | None]
+PlainSendHandler = Callable[["PlainSend", Peer], bytes | None]
 """Serves a plain send: gives the frame of its reply, or None if nothing was done."""
 
 
@@ -167,8 +167,8 @@ class Router:
         self._admit: Callable[[Command, Peer], Command] | None = None
         """Gives a request as its handler may see it, or raises; None admits all as they come."""
         self._meter: RequestMeter | None = None
-        self._plain: tuple[PlainSendHandler, RequestHandler[Any]] | None = None
-        """Stores plain sends while the other handler is the one that serves them otherwise."""
+        self._plain: tuple[int, PlainSendHandler, RequestHandler[Any]] | None = None
+        """The code of plain sends, what stores them, and what serves them otherwise."""
 
     @property
     def user(self) -> str:
@@ -210,38 +210,40 @@ class Router:
         latencies = self._meter.successes(code) if self._meter else None
         self._served[code] = (call_type, handler, gate, latencies)
 
-    def add_plain(self, serve: PlainSendHandler) -> None:
-        """Register a short way for plain sends, whose code has a handler.
+    def add_plain(self, code: int, serve: PlainSendHandler) -> None:
+        """Register a short way for plain sends, which have a code with a handler.
 
         It is taken while requests of that code are neither overridden nor limited.
         """
-        self._plain = serve, self._served[PLAIN_CODE][1]
+        self._plain = code, serve, self._served[code][1]
 
     @property
     def has_plain(self) -> bool:
         """Whether there is a short way for plain sends."""
         return self._plain is not None
 
-    def serve_plain(self, send: PlainSend, peer: Peer) -> bytes | None:
+    def serve_plain(self, send: "PlainSend", peer: Peer) -> bytes | None:
         """The reply to a plain send, or None with nothing done: then it has to be dispatched."""
-        _, handler, gate, latencies = self._served[PLAIN_CODE]
-        if self._plain is None or handler is not self._plain[1] or not self.admits(send, peer):
+        if self._plain is None:
+            return None
+        code, serve, usual = self._plain
+        _, handler, gate, latencies = self._served[code]
+        if handler is not usual or not self.admits(send, peer):
             return None
         if (gate is not None and gate.is_tight) or (self._meter is not None and latencies is None):
             return None
         if latencies is not None and latencies.left <= 0:  # this one is timed
             return None
         try:
-            frame = self._plain[0](send, peer)
+            frame = serve(send, peer)
         except Exception as error:
-            form = send.serialize_type
-            command = Command(PLAIN_CODE, opaque=send.opaque, serialize_type=form)
-            return self._refuse(error, command, peer, self._begin(PLAIN_CODE))
+            command = Command(code, opaque=send.opaque, serialize_type=send.serialize_type)
+            return self._refuse(error, command, peer, self._begin(code))
         if latencies is not None and frame is not None:
             latencies.left -= 1
         return frame
 
-    def admits(self, _send: PlainSend, _peer: Peer) -> bool:
+    def admits(self, _send: "PlainSend", _peer: Peer) -> bool:
         """Whether a plain send may be served without a further look."""
         return True
 
