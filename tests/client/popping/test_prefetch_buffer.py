@@ -117,11 +117,12 @@ async def test_a_closed_buffer_releases_its_messages_and_wants_no_more() -> None
 
 
 class ReleasableMessage(FakeMessage):
-    """Records the delays after which it shall come again."""
+    """Owns itself, and records the delays after which it shall come again."""
 
     def __init__(self) -> None:
         self.delays: list[int] = []
         self._is_settled = False
+        self._owner = self
 
-    def _retry(self, delay_ms: int, _error: object) -> None:
+    def retry(self, _: object, delay_ms: int) -> None:
         self.delays.append(delay_ms)
