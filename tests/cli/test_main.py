@@ -79,6 +79,22 @@ def test_the_version_is_printed() -> None:
     assert (result.exit_code, result.output) == (0, f"roquet {__version__} ({form})\n")
 
 
+@pytest.mark.parametrize("option", ["--namesrv", "-n", "--json"])
+def test_an_option_before_the_command_is_shown_its_place(option: str) -> None:
+    result = CliRunner().invoke(main.app, [option, "127.0.0.1:9876", "topic", "ls"])
+    assert result.exit_code == 2
+    assert f"as in `roquet topic ls {option}`" in result.output
+
+
+@pytest.mark.parametrize("name", main.SYNONYMS)
+def test_a_name_of_another_tool_leads_to_ours(name: str) -> None:
+    result = CliRunner().invoke(main.app, [name, "orders"])
+    assert result.exit_code == 2
+    assert f"Did you mean {main.SYNONYMS[name]!r}?" in result.output
+    assert main.SYNONYMS[name] in main.MODULES
+    assert name not in main.MODULES
+
+
 def test_without_a_command_the_help_is_printed() -> None:
     assert "Servers:" in CliRunner().invoke(main.app, []).output
 
@@ -140,6 +156,20 @@ def test_an_error_is_one_line_and_an_exit_code(
         main.main()
     assert ended.value.code == code
     assert capsys.readouterr().err == f"roquet: {error}\n"
+
+
+def test_notes_of_an_error_are_lines_below_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        error = ConnectFailed("refused")
+        error.add_note("it was not signed")
+        raise error
+
+    monkeypatch.setattr(main, "app", fail)
+    with pytest.raises(SystemExit):
+        main.main()
+    assert capsys.readouterr().err == "roquet: refused\n  it was not signed\n"
 
 
 def test_ctrl_c_leaves_no_traceback(

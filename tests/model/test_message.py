@@ -68,6 +68,8 @@ def test_keys_are_one_text_or_any_sequence_of_them(keys: Any) -> None:
 def test_keys_of_another_type_are_an_error_that_says_so() -> None:
     with pytest.raises(UsageError, match=r"keys are str, .* not 17"):
         Message("orders", b"one", keys=17)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"keys are str, .* not b'A-17'"):
+        Message("orders", b"one", keys=b"A-17")  # type: ignore[arg-type]
 
 
 def test_the_tag_and_the_keys_are_properties() -> None:

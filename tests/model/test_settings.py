@@ -115,6 +115,11 @@ def test_malformed_addresses_are_an_error(text: str) -> None:
         settings.parse_address(text, "advertise")
 
 
+def test_an_address_without_a_port_says_so() -> None:
+    with pytest.raises(ConfigError, match="'broker' is not HOST:PORT: the port is missing"):
+        settings.parse_address("broker")
+
+
 @pytest.mark.parametrize("text", ["a:1;b:2", "a:1,b:2", " a:1  b:2 ", "a:1;;b:2;"])
 def test_several_addresses_may_be_written_as_people_write_them(text: str) -> None:
     assert settings.parse_addresses(text) == ("a:1", "b:2")

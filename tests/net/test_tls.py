@@ -90,7 +90,9 @@ async def test_a_server_that_requires_a_certificate_is_named_in_the_error(router
 
 async def test_a_server_with_tls_closes_plain_connections(router: Router) -> None:
     async with server_of(router) as server:
-        with pytest.raises(ConnectionLost, match="without a word: does it speak TLS alone"):
+        with pytest.raises(
+            ConnectionLost, match=r"without a word: does it speak TLS alone\? Then set tls"
+        ):
             await asked(server, None)
 
 
@@ -129,7 +131,7 @@ def test_a_servers_files_are_checked_as_well() -> None:
 
 def test_other_faults_keep_the_systems_words() -> None:
     assert tls_error(ConnectionRefusedError(111, "Connection refused")) == "Connection refused"
-    assert "does it speak TLS?" in tls_error(ConnectionResetError(104, "reset"))
+    assert "does it speak TLS? If not, set no tls" in tls_error(ConnectionResetError(104, "reset"))
 
 
 def test_a_password_is_not_printed() -> None:

@@ -110,7 +110,8 @@ class AdminClient:
         check_topic(topic)
         if (route := await self.route(topic)) is not None:
             return route
-        raise NotFound(f"no broker has a topic {topic!r}{suggest(topic, await self.topics())}")
+        hint = suggest(topic, await self.topics()) or "; `roquet topic ls` lists all"
+        raise NotFound(f"no broker has a topic {topic!r}{hint}")
 
     async def ask_name_servers(self, call: Call[R]) -> tuple[dict[str, R], dict[str, CallError]]:
         """Call every name server: replies by address, and errors by address."""

@@ -48,7 +48,7 @@ async def show(admin: AdminClient, name: str) -> GroupInfo:
     if not is_seen and name not in tables.names:
         for error in (*group.failed.values(), *group.hidden.values()):
             raise error
-        hint = suggest(name, tables.names)
+        hint = suggest(name, tables.names) or "; `roquet group ls` lists all"
         raise NotFound(f"group {name!r} is unknown to every broker{hint}")
     return _info(group, tables.disabled_on(name))
 

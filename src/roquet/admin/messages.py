@@ -112,7 +112,7 @@ async def by_id(
         return []
     raise UsageError(
         f"id {message_id} names no broker of this cluster ({address}): "
-        "if a producer made it, say the topic, too"
+        "if a producer made it, say the topic, too (--topic)"
     )
 
 

@@ -77,6 +77,15 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
 """The headings of `roquet --help`, the commands below each as MODULE:NAME in roquet.cli, and the
 first sentence of each one's help. A module has a function or a group of that name, else `app`."""
 
+SYNONYMS: Final = {
+    "publish": "produce",
+    "receive": "consume",
+    "send": "produce",
+    "start": "dev",
+    "subscribe": "consume",
+}
+"""Names that other tools have for our commands: the error suggests ours."""
+
 _PLACES: Final = [place.partition(":") for section in COMMANDS.values() for place in section]
 MODULES: Final = {name: module for module, _, name in _PLACES}
 SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -141,7 +150,20 @@ class RootCommand(HelpfulGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options before the command's name."""
         convert_plainly(self, ctx)
+        ours = {name for option in self.get_params(ctx) for name in option.opts}
+        is_ours = not args or args[0] in ours or args[0][:2] not in {"--", "-n"}
+        if not is_ours and not ctx.resilient_parsing:
+            ctx.fail(
+                f"No such option: {args[0]}; options come after the command, as in "
+                f"`roquet topic ls {args[0]}`"
+            )
         return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command of a name; for another tool's name the error suggests ours."""
+        if args and (ours := SYNONYMS.get(args[0])) is not None:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {ours!r}?")
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name; servers are started without libraries that they do not need."""
@@ -212,7 +234,8 @@ def run(command: Callable[[], object]) -> None:
 
 
 def _fail(error: Exception, code: int) -> None:
-    first, *rest = f"roquet: {error}".split("\n")
+    notes = getattr(error, "__notes__", ())
+    first, *rest = "\n".join([f"roquet: {error}", *notes]).split("\n")
     output.echo(first, err=True)
     for line in rest:  # indented: only roquet's own lines begin at the margin
         output.echo(f"  {line.strip()}", err=True)

@@ -134,6 +134,6 @@ def _tuple_of(keys: object) -> tuple[str, ...]:
     """The keys of one text or several; UsageError for anything else."""
     if isinstance(keys, str):
         return (keys,)
-    if isinstance(keys, Iterable):
+    if isinstance(keys, Iterable) and not isinstance(keys, bytes):
         return tuple(keys)
     raise UsageError(f"keys are str, as ('A-17', 'A-18'), not {keys!r:.100}")

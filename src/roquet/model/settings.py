@@ -72,6 +72,8 @@ def parse_address(text: str, name: str = "address", *, port: int | None = None) 
         host = host[1:-1]
     if not host or "/" in host or not tail.isdecimal() or not 0 <= int(tail) <= 65_535:
         hint = ": leave out the scheme and the path" if "/" in text else ""
+        if host and not tail and not hint:
+            hint = ": the port is missing, a name server's is usually 9876"
         raise ConfigError(f"{name}: {text!r} is not HOST:PORT{hint}")
     return host, int(tail)
 

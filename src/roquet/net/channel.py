@@ -34,7 +34,10 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     def signed(self) -> str:
         """A phrase for error texts: with which access key requests are signed."""
         if self.signer is None:
-            return "not signed: no access_key is set"
+            return (
+                "not signed: give access_key and secret_key, "
+                "or set ROCKETMQ_ACCESS_KEY and ROCKETMQ_SECRET_KEY"
+            )
         return f"signed with access key {self.signer.access_key!r}"
 
     def arguments(self, host: str) -> dict[str, Any]:
@@ -59,7 +62,7 @@ class Channel(PeerConnection):
 
     def __init__(self, dispatch: Dispatch, clock: Clock, signer: "Signer | None" = None) -> None:
         super().__init__(dispatch, clock, signer)
-        self._doubt = "does it speak TLS alone?"
+        self._doubt = "does it speak TLS alone? Then set tls"
         """Likely cause when the server closes the connection before it has sent anything."""
         self._made_ms = self._received_ms
 

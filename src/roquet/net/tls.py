@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 TLS_1_2: Final = ssl.TLSVersion.TLSv1_2
 """The oldest version accepted: the Java of genuine brokers speaks at least this one."""
 
-HUNG_UP: Final = "it hung up during the TLS handshake: does it speak TLS?"
+NO_TLS: Final = "it does not speak TLS: set no tls, or give another port"
+HUNG_UP: Final = "it hung up during the TLS handshake: does it speak TLS? If not, set no tls"
 
 _OF_ANOTHER_HOST: Final = (
     "its certificate is for another host ({}): give tls.server_name the name that it is for, "
@@ -31,8 +32,8 @@ _WANTS_OURS: Final = (
     "it wants a certificate of ours that it trusts ({}): tls.cert and tls.key name it"
 )
 _ALERTS: Final = {
-    "wrong version number": "it does not speak TLS",
-    "record layer failure": "it does not speak TLS",
+    "wrong version number": NO_TLS,
+    "record layer failure": NO_TLS,
     "unexpected eof": HUNG_UP,
     "certificate required": _WANTS_OURS,
     "bad certificate": _WANTS_OURS,

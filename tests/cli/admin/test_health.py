@@ -72,6 +72,7 @@ def test_a_server_that_does_not_answer_is_not_healthy() -> None:
     result = roquet("health", "127.0.0.1:1")
     assert result.exit_code == 1
     assert "cannot read 127.0.0.1:1/readyz" in result.output
+    assert "is a server with --metrics running there?" in result.output
     must_fail(UsageError, "HOST:PORT", "health", "nonsense")
 
 

@@ -91,6 +91,7 @@ def test_a_topic_is_created_changed_and_deleted(namesrv: str) -> None:
         in roquet("topic", "delete", "short", "-y", "-n", namesrv).output
     )
     must_fail(UsageError, "no broker has a topic 'short'", "topic", "show", "short", "-n", namesrv)
+    must_fail(UsageError, "`roquet topic ls` lists all", "topic", "show", "xyz", "-n", namesrv)
 
 
 def test_a_resize_to_fewer_queues_reports_what_happens_to_the_messages(namesrv: str) -> None:

@@ -1,6 +1,8 @@
 """roquet produce that stops half-way: what is sent is the first part, and the rest is named."""
 
+import io
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -119,6 +121,18 @@ def test_receipts_of_a_batch_have_an_id_and_an_offset_each(namesrv: str) -> None
         shown = roquet("message", "show", receipt["offset_message_id"], "--json", "-n", namesrv)
         message = json.loads(shown.stdout)
         assert (message["body"], message["message_id"]) == (body, receipt["message_id"])
+
+
+async def test_a_terminal_is_told_that_it_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Terminal(io.TextIOWrapper):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(b"one\n")))
+    assert [line async for lines in produce.stdin_reads() for line, _ in lines] == [b"one", b""]
+    assert capsys.readouterr().err == "each line that you type is a message (Ctrl-D ends)\n"
 
 
 def test_delayed_lines_are_sent_one_by_one(namesrv: str) -> None:

@@ -153,7 +153,7 @@ async def test_a_consumer_without_access_ends_refused(caplog: pytest.LogCaptureF
                 await consumer.next()
             with pytest.raises(CallRefused):
                 await consumer.fetch(3)
-            assert "not signed: no access_key is set" in "".join(told.value.__notes__)
+            assert "not signed: give access_key and secret_key" in "".join(told.value.__notes__)
             before = len(guard.seen)
             await asyncio.sleep(300)
             assert len(guard.seen) == before  # it is not tried for ever

@@ -57,7 +57,7 @@ async def _reasons(address: str, path: str) -> list[str]:
     try:
         response = await read_response(address, path, timeout_ms=TIMEOUT_MS)
     except RoquetError as error:
-        return [str(error)]
+        return [f"{error}; is a server with --metrics running there?"]
     if response.status == HTTPStatus.OK:
         return []
     return response.text.splitlines() or [f"status {response.status}"]

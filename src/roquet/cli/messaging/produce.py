@@ -99,6 +99,8 @@ class _Stopped(RoquetError):
         doubt = isinstance(error, CallError) and not error.definite
         note = "\nwhether it was stored is not known: it may come twice" if doubt else ""
         super().__init__(f"{error}\n{rest}{note}")
+        for known in getattr(error, "__notes__", ()):
+            self.add_note(known)
 
 
 class NumberedMessage(NamedTuple):
@@ -255,6 +257,8 @@ async def stdin_reads() -> AsyncIterator[Sequence[tuple[bytes, bool]]]:
     Ctrl-C works meanwhile, since nothing waits for the thread that reads. The thread reads the file
     below sys.stdin: Python crashes at its end while a thread holds the lock of sys.stdin.
     """
+    if sys.stdin.isatty():
+        output.echo("each line that you type is a message (Ctrl-D ends)", err=True)
     file = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
     rest = b""
     while chunk := await run_in_thread(partial(file.read, STDIN_CHUNK), "roquet-stdin"):

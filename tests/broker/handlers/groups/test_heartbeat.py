@@ -253,6 +253,7 @@ async def test_members_with_different_subscriptions_are_logged_once(
     wish(second, "c2", "A")
     wish(third, "c3", "B")
     assert caplog.text.count("members of g listen to different things") == 1
+    assert "(1 member); members of a group share all its messages: give each" in caplog.text
     wish(second, "c2", "*")
     wish(third, "c3", "*")
     wish(third, "c3", "B")

@@ -15,6 +15,7 @@ from roquet.broker.tables.clients import ConsumerGroup
 from roquet.log_records import logger
 from roquet.model.errors import FieldError
 from roquet.model.names import retry_topic
+from roquet.model.printable_text import quantity
 from roquet.model.subscription import HeartbeatData
 from roquet.net.router import Peer
 from roquet.rules.balance.group_consistency import members_by_value, without_retry_topics
@@ -113,7 +114,10 @@ class HeartbeatHandler(BrokerComponent, frozen=True):
         group.is_changed = False
         is_divided = group.wants_different_things()
         if is_divided and not group.is_divided:
-            text = "members of %s listen to different things: %s"
+            text = (
+                "members of %s listen to different things: %s; members of a group share all its "
+                "messages: give each the same topics and filters, or a group of its own"
+            )
             log.warning(text, name, _difference(group), extra={"group": name})
         group.is_divided = is_divided
 
@@ -161,7 +165,7 @@ def _difference(group: ConsumerGroup) -> str:
     ours, theirs = (without_retry_topics(by_client[members[0]].wishes) for _, members in by_wish)
     topics = sorted(t for t in {**ours, **theirs} if ours.get(t) != theirs.get(t))
     differences = [
-        f"{_shortened(wish, topics[:LOGGED_TOPICS_MAX])} ({len(members)} members)"
+        f"{_shortened(wish, topics[:LOGGED_TOPICS_MAX])} ({quantity(len(members), 'member')})"
         for wish, (_, members) in zip((ours, theirs), by_wish, strict=True)
     ]
     more = len(topics) - LOGGED_TOPICS_MAX
