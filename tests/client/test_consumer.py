@@ -20,7 +20,6 @@ from tests.client.conftest import (
 )
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
-from roquet.client.connection import open_consumers
 from roquet.client.pop import PopConsumer
 from roquet.client.pull import PullConsumer
 from roquet.client.push import PushConsumer
@@ -525,9 +524,11 @@ def test_a_consumer_that_nobody_closed_says_how_to(caplog: pytest.LogCaptureFixt
             return consumer
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        consumer = runner.run(main())
-    open_consumers.unregister(consumer)
-    consumer._session.is_open = False  # else it warns, too, that nobody closed it
+        consumer, loop = runner.run(main()), runner.get_loop()
+        for task in (left := asyncio.all_tasks(loop)):  # as asyncio.run does at its end
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        runner.run(consumer.close())
     (line,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
     assert line == "group g: asyncio.run ended before close(): use `async with`"
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures.thread  # noqa: F401 - not to be loaded once the main thread has ended
+import inspect
 import os
 import sys
 import threading
@@ -83,7 +84,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def _users_level() -> int:
     """The `stacklevel` for a warning of the caller: the first line outside of this package."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith(_OURS):
+    frame, level = inspect.currentframe(), 0
+    while frame and frame.f_globals.get("__name__", "").startswith(_OURS):
         frame, level = frame.f_back, level + 1
     return level
