@@ -100,6 +100,16 @@ async def test_a_message_that_failed_shows_its_tries(running: Cluster) -> None:
     assert "retry settings" in account.gaps[0].cause
 
 
+async def test_a_failed_message_waits_for_its_next_try(running: Cluster) -> None:
+    async with Producer(running.namesrv_addr, config=TRACED) as producer:
+        receipt = await producer.send("orders", b"one")
+    await handle(running, 0, failures=1)
+    await asyncio.sleep(0.5)  # traces are found once they are indexed; the next try is later
+    (account,) = await explained(running, receipt.message_id)
+    assert not account.is_finished
+    assert "it failed, and waits for its next try" in [gap.cause for gap in account.gaps]
+
+
 async def test_a_delayed_message_was_late_by_its_senders_wish(running: Cluster) -> None:
     async with Producer(running.namesrv_addr) as producer:
         receipt = await producer.send("orders", b"one", delay=timedelta(seconds=1))

@@ -49,6 +49,17 @@ def address() -> Iterator[str]:
         yield cluster.namesrv_addr
 
 
+async def test_a_client_in_a_coroutine_is_warned_of_once_at_the_users_line(address: str) -> None:
+    def work() -> None:
+        with Producer(address) as producer:
+            producer.send("BlockingSend", b"in a coroutine")
+
+    with pytest.warns(RuntimeWarning, match="its event loop") as warned:
+        work()
+    line = work.__code__.co_firstlineno + 1
+    assert [(one.filename, one.lineno) for one in warned] == [(__file__, line)]
+
+
 def test_what_is_sent_can_be_pulled(address: str) -> None:
     with Producer(address, group="shop") as producer:
         receipt = producer.send("BlockingSend", b"hello", tag="new", keys="k")

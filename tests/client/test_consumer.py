@@ -28,7 +28,7 @@ from roquet.client.reading.message import ReceivedMessage
 from roquet.client.rebalance.assigned_queues import AssignedQueues
 from roquet.model.errors import CallRefused, ConfigError, UsageError
 from roquet.model.queue import MessageQueue
-from roquet.testing.clock import this_loop
+from roquet.testing.clock import VirtualLoop, this_loop
 
 
 async def test_next_is_one_or_none_in_time() -> None:
@@ -513,6 +513,24 @@ async def test_a_consumer_says_that_others_cancelled_it(caplog: pytest.LogCaptur
         await asyncio.sleep(0)
         assert not consumer.is_open
     assert caplog.text.count("was cancelled by other code") == 1
+
+
+def test_a_consumer_that_nobody_closed_says_how_to(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> PushConsumer:
+        async with fake_cluster(t={"a": 1}) as cluster:
+            consumer = consumer_of(cluster)
+            await consumer.start()
+            await asyncio.sleep(1)
+            return consumer
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        consumer, loop = runner.run(main()), runner.get_loop()
+        for task in (left := asyncio.all_tasks(loop)):  # as asyncio.run does at its end
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        runner.run(consumer.close())
+    (line,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    assert line == "group g: asyncio.run ended before close(): use `async with`"
 
 
 async def test_a_close_is_no_cancellation_by_others(caplog: pytest.LogCaptureFixture) -> None:

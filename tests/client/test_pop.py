@@ -144,9 +144,10 @@ async def test_what_is_popped_during_a_close_goes_to_others(
             assert passed_on.tag == "b"
 
 
-async def test_a_topic_that_is_created_later_is_found() -> None:
+async def test_a_topic_that_is_created_later_is_found(caplog: pytest.LogCaptureFixture) -> None:
     async with virtual_cluster() as running, taker_of(running) as taker:
         await asyncio.sleep(5)
+        assert caplog.text.count("topic t does not exist yet: waiting for it") == 1
         await send(running.namesrv_addr, "t", "a")
         assert await taker.next(5_000) is not None
 

@@ -47,6 +47,12 @@ def test_names_are_completed_before_they_are_imported() -> None:
         getattr(client, "Prodcer")  # noqa: B009 # type checkers refuse it written out
 
 
+def test_the_blocking_client_exports_the_names_of_the_asyncio_client() -> None:
+    only_awaited = {"SendMany"}  # the blocking `send_many` returns a sequence
+    assert set(blocking.__all__) == set(client.__all__) - only_awaited
+    assert all(hasattr(blocking, name) for name in blocking.__all__)
+
+
 @pytest.mark.parametrize("name", [name for name in TWINS if name != "MessageHandler"])
 def test_a_blocking_twin_offers_what_the_asyncio_class_does(name: str) -> None:
     assert public_names(getattr(blocking, name)) == public_names(getattr(client, name))

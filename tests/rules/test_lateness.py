@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.rules.lateness import (
+    LAST_TRY,
     Backlog,
     Event,
     Happening,
@@ -147,6 +148,15 @@ def test_progress_past_the_message_does_not_tell_when_it_was_handled() -> None:
     ]
 
 
+@pytest.mark.parametrize("last", [Happening.NOW, Happening.PASSED])
+def test_a_failed_message_waits_for_its_next_try_though_progress_is_past_it(
+    last: Happening,
+) -> None:
+    seen = [event(Happening.FAILED, 0), event(last, 9, tries=LAST_TRY)]
+    assert causes(*seen) == [(9, "it failed, and waits for its next try")]
+    assert not is_finished(seen)
+
+
 def test_events_that_no_rule_connects_are_named() -> None:
     assert causes(event(Happening.HANDLED, 0), event(Happening.DEAD, 7)) == [
         (7, "between 'handled' and 'dead'")
@@ -156,6 +166,7 @@ def test_events_that_no_rule_connects_are_named() -> None:
 def test_a_message_is_finished_once_handled_given_up_or_passed() -> None:
     assert not is_finished([event(Happening.FAILED, 0), event(Happening.NOW, 1)])
     assert is_finished([event(Happening.DEAD, 0)])
+    assert is_finished([event(Happening.STORED, 0), event(Happening.PASSED, 1)])
 
 
 @pytest.mark.parametrize(

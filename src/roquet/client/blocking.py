@@ -38,7 +38,14 @@ from roquet.client.arguments import (
     check_timeout,
     is_coroutine_function,
 )
-from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig, Selector
+from roquet.client.config import (
+    ClientConfig,
+    ConsumeFrom,
+    ConsumerConfig,
+    ProducerConfig,
+    Selector,
+    SpanProvider,
+)
 from roquet.client.connection.loop_thread import LoopThread
 from roquet.client.connection.stop_signals import PROCESS, StopSignals, is_main_thread
 from roquet.client.consumer import FETCH_TIMEOUT_MS, Consumer
@@ -56,11 +63,14 @@ from roquet.client.reading.message_batch import (
     BatchInbox,
     MessageBatch,
 )
+from roquet.client.reading.request_reply import ReplyMessage
 from roquet.client.rebalance.listeners import RebalanceListener
 from roquet.client.sending.delivery import RoundRobin
 from roquet.client.sending.prepare import MessageFields, build_message
+from roquet.client.sending.selectors import Chance, KeyHash, MachineRoom
 from roquet.client.sending.send_many import IN_FLIGHT
-from roquet.client.transaction_check import TransactionCheck
+from roquet.client.transaction import LocalTransaction, Transaction, TransactionReceipt
+from roquet.client.transaction_check import TransactionCheck, TransactionState
 from roquet.model.errors import (
     BodyError,
     CallError,
@@ -78,11 +88,15 @@ from roquet.model.errors import (
     RoquetError,
     UsageError,
 )
-from roquet.model.message import Message, V, V_co
+from roquet.model.message import Message, StoredMessage, V, V_co
 from roquet.model.queue import MessageQueue
-from roquet.model.results import SendReceipt
-from roquet.model.subscription import ALL
+from roquet.model.results import PullResult, PullStatus, SendReceipt, SendStatus
+from roquet.model.subscription import ALL, MessageModel
+from roquet.net.tls import Tls
+from roquet.rules.allocate import Strategy
+from roquet.rules.health import ClientHealth, ConsumerHealth, StuckHandler
 from roquet.rules.replication.read_from import ReadFrom
+from roquet.wire.records.compression import Compression
 
 __all__ = [
     "BatchHandler",
@@ -90,29 +104,56 @@ __all__ = [
     "CallError",
     "CallRefused",
     "CallTimeout",
+    "Chance",
+    "ClientConfig",
+    "ClientHealth",
     "CodecMissing",
+    "Compression",
     "ConfigError",
     "ConnectFailed",
     "ConnectionLost",
     "ConsumeFrom",
     "ConsumerConfig",
+    "ConsumerHealth",
     "FieldError",
+    "KeyHash",
+    "LocalTransaction",
+    "MachineRoom",
     "Message",
+    "MessageFields",
     "MessageHandler",
     "MessageIllegal",
+    "MessageModel",
+    "MessageQueue",
     "NotFound",
     "PopConsumer",
     "PoppedMessage",
     "Producer",
     "ProducerConfig",
     "PullConsumer",
+    "PullResult",
+    "PullStatus",
     "PushConsumer",
     "ReadFrom",
+    "RebalanceListener",
     "ReceivedMessage",
     "RecordError",
     "RemoteProtocolError",
+    "ReplyMessage",
     "RoquetError",
+    "Selector",
+    "SendReceipt",
+    "SendStatus",
+    "SpanProvider",
+    "StoredMessage",
+    "Strategy",
+    "StuckHandler",
+    "Tls",
+    "Transaction",
+    "TransactionCheck",
     "TransactionProducer",
+    "TransactionReceipt",
+    "TransactionState",
     "UsageError",
 ]
 

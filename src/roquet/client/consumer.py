@@ -379,6 +379,8 @@ class Consumer(Generic[M]):
                 f"a task of this consumer ({name}) was cancelled by other code, as by a framework "
                 "that cancels all tasks: it reads nothing more, make a new one"
             )
+            if all(task.cancelling() for task in asyncio.all_tasks()):
+                error = UsageError("asyncio.run ended before close(): use `async with`")
             log.error("group %s: %s", self.group, error)
             self._fail_reads(error)
 

@@ -7,6 +7,7 @@ from typing import Final, Generic
 from roquet.client.arguments import SubscribedTopics, list_of_topics
 from roquet.client.config import ConsumeFrom, ConsumerConfig, config_or_default
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
+from roquet.client.connection.routes import topic_missing
 from roquet.client.consumer import Consumer
 from roquet.client.operator.broker_requests import DirectPoppedMessage
 from roquet.client.operator.consumer_health import HealthSource
@@ -173,11 +174,14 @@ class PopConsumer(Consumer[PoppedMessage[V_co]], Generic[V_co]):
             for topic in unknown:
                 try:
                     await routes.find_readable(topic)
+                    if routes.readable(topic) is None:
+                        self._throttle.report(topic_missing(topic))
                 except RoquetError as error:
                     self._throttle.report(error)
             if unknown and all(routes.readable(topic) is None for topic in unknown):
                 await self._config.clock.sleep(SEARCH_MS)
             elif not unknown:
+                self._throttle.clear()
                 await self._changed.wait(self._config.route_period_ms)
 
     def _update_pop_loops(self) -> None:

@@ -18,15 +18,17 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
-from fastapi import APIRouter, Response
-
 from roquet.admin.client import AdminClient
 from roquet.client import MessageHandler, Producer, ProducerConfig, PushConsumer, ReceivedMessage
 from roquet.client.config import ConsumerConfig
 from roquet.client.consumer import Consumer
+from roquet.integrations import installed_by
 from roquet.log_records import logger
 from roquet.model.errors import RoquetError, UsageError
 from roquet.model.subscription import ALL
+
+with installed_by("pip install 'roquet[fastapi]'"):
+    from fastapi import APIRouter, Response
 
 log = logger(__name__)
 

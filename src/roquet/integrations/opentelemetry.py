@@ -6,9 +6,11 @@ The package's entry point `opentelemetry_instrumentor` names it.
 from collections.abc import Collection
 from typing import Any
 
-from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
-
 from roquet.client.connection.session import Session
+from roquet.integrations import installed_by
+
+with installed_by("pip install 'roquet[tracing]' opentelemetry-distro"):
+    from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
 
 
 class RocketMQInstrumentor(BaseInstrumentor):  # type: ignore[misc]

@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from structlog.contextvars import bound_contextvars
-
 from roquet.client import Message, SendReceipt
 from roquet.client.config import Around
 from roquet.client.reading.message import InboundMessage
+from roquet.integrations import installed_by
 from roquet.model.queue import MessageQueue
+
+with installed_by("pip install 'roquet[structlog]'"):
+    from structlog.contextvars import bound_contextvars
 
 
 def log_context(**fields: Any) -> Around:

@@ -21,9 +21,6 @@ from math import isnan
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
-from taskiq import AckableMessage, AsyncBroker, AsyncResultBackend, BrokerMessage, TaskiqResult
-from taskiq.depends.progress_tracker import TaskProgress
-
 from roquet.admin import messages
 from roquet.admin.client import AdminClient
 from roquet.client import (
@@ -40,12 +37,17 @@ from roquet.client import (
     UsageError,
 )
 from roquet.client.connection.background import cancel_and_wait
+from roquet.integrations import installed_by
 from roquet.integrations.unreadable import readable_body
 from roquet.log_records import logger
 from roquet.model.namespaces import wrap
 from roquet.net.clock import clock_of_loop, every
 from roquet.rules.consumption.priority import PRIORITY_MAX
 from roquet.rules.tag_filter import is_single_tag
+
+with installed_by("pip install 'roquet[taskiq]'"):
+    from taskiq import AckableMessage, AsyncBroker, AsyncResultBackend, BrokerMessage, TaskiqResult
+    from taskiq.depends.progress_tracker import TaskProgress
 
 log = logger(__name__)
 

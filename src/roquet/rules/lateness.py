@@ -104,9 +104,13 @@ def gaps(events: Iterable[Event], backlog: Backlog) -> list[Gap]:
 
 
 def is_finished(events: Sequence[Event]) -> bool:
-    """Whether a group has handled the message, or given it up."""
+    """Whether a group has handled the message, or given it up.
+
+    Progress past a message whose last try failed is no end: it is stored again for the next try.
+    """
+    kinds = [event.kind for event in in_order(events)]
     ends = {Happening.HANDLED, Happening.DEAD, Happening.PASSED}
-    return any(event.kind in ends for event in events)
+    return kinds[-2:] != [Happening.FAILED, Happening.PASSED] and not ends.isdisjoint(kinds)
 
 
 def _cause(before: Event, after: Event, backlog: Backlog) -> str:
@@ -152,6 +156,7 @@ def span_text(ms: int) -> str:
 
 _SENDING: Final = "it was on its way from the producer to the broker, as far as clocks agree"
 _IN_RETRY_TOPIC: Final = "it waited in the group's retry topic until a member took it"
+_NEXT_TRY: Final = "it failed, and waits for its next try"
 
 _CAUSES: Final[Mapping[tuple[Happening | None, Happening], str]] = {
     **{
@@ -175,6 +180,8 @@ _CAUSES: Final[Mapping[tuple[Happening | None, Happening], str]] = {
     ),
     (Happening.FAILED, Happening.STARTED): "it waited to be handled again in its queue",
     (Happening.FAILED, Happening.DEAD): "it was not given up yet",
+    (Happening.FAILED, Happening.NOW): _NEXT_TRY,
+    (Happening.FAILED, Happening.PASSED): _NEXT_TRY,
     (Happening.SCHEDULED, Happening.NOW): "it is delayed, as its sender has asked",
     (Happening.PREPARED, Happening.NOW): "its transaction is open",
     (Happening.RETRIED, Happening.NOW): "it waits in the group's retry topic for a member",

@@ -11,7 +11,7 @@ from roquet.client.connection.background import (
     Wakeup,
     cancel_and_wait,
 )
-from roquet.model.errors import ConnectFailed, UsageError
+from roquet.model.errors import ConnectFailed, NotFound, UsageError
 from roquet.testing.clock import this_loop
 
 
@@ -70,6 +70,14 @@ def test_an_error_is_logged_once_and_its_end_once(caplog: pytest.LogCaptureFixtu
         throttle.clear()
     throttle.report("gone again")
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
+
+
+def test_what_is_not_there_yet_is_all_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    throttle = ErrorLogThrottle("share of t")
+    throttle.report(NotFound("topic t does not exist yet: waiting for it"))
+    expected = "topic t does not exist yet: waiting for it; trying again, this is said once"
+    assert caplog.messages == [expected]
+    assert throttle.failure == "topic t does not exist yet: waiting for it"
 
 
 def test_an_error_that_is_a_bug_is_logged_with_its_traceback(

@@ -124,6 +124,19 @@ def test_a_plain_handler_has_nothing_around_it_that_waits() -> None:
 
 
 @pytest.mark.parametrize("is_async", [True, False])
+async def test_a_function_that_nobody_decorated_is_an_error_with_advice(*, is_async: bool) -> None:
+    it = Recorder()
+
+    def undecorated(_message: Any) -> Any:
+        return None
+
+    handler = in_contexts(it.coroutine if is_async else it.handler, [undecorated])
+    with pytest.raises(UsageError, match=r"decorate it with contextlib\.contextmanager \(or"):
+        await handler("m")
+    assert it.seen == []
+
+
+@pytest.mark.parametrize("is_async", [True, False])
 async def test_a_call_is_within_what_its_message_makes(*, is_async: bool) -> None:
     it = Recorder()
     manager: Any = it.plain("a")

@@ -248,8 +248,15 @@ def test_a_field_that_a_message_has_not_is_an_error_with_a_suggestion(
     fields: Any = {name: "a"}
     with pytest.raises(UsageError, match=rf"{name}: a message has no .*did you mean '{meant}'"):
         build_message("t", b"x", fields)
-    with pytest.raises(UsageError, match=r"headers: .*it has .*properties"):
+    with pytest.raises(UsageError, match=r"headers: .*mean 'properties'\?; it has .*properties"):
         build_message("t", b"x", cast("Any", {"headers": {}}))
+
+
+def test_kafkas_names_of_a_messages_parts_are_translated() -> None:
+    with pytest.raises(UsageError, match=r"value: a message has no .*it is the `body`"):
+        build_message("t", None, cast("Any", {"value": b"x"}))
+    with pytest.raises(UsageError, match=r"'order_key', by which Kafka's key"):
+        build_message("t", b"x", cast("Any", {"key": "a"}))
 
 
 @given(texts)

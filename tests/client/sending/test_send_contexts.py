@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import pytest
-from tests.client.conftest import fake_cluster, producer_of, producing
+from tests.client.conftest import producing
 
 from roquet.client.config import ProducerConfig
 from roquet.client.sending.send_contexts import send_within
@@ -99,9 +99,14 @@ async def test_without_any_a_send_is_all_that_is_called() -> None:
     assert await send_within((), Message("t", b"x"), send) == "stored"
 
 
-async def test_what_gives_no_context_manager_is_an_error_of_the_send() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster, around=[len]) as producer:
-        with pytest.raises(TypeError):
+def undecorated(_message: Any) -> Iterator[None]:
+    yield
+
+
+@pytest.mark.parametrize("function", [lambda _: None, undecorated])
+async def test_what_gives_no_context_manager_is_an_error_of_the_send(function: Any) -> None:
+    async with producing({"a": 1}, around=[function]) as (_, producer):
+        with pytest.raises(UsageError, match=r"decorate it with contextlib\.contextmanager \(or"):
             await producer.send("t", b"x")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from roquet.log_records import logger
-from roquet.model.errors import RoquetError, UsageError
+from roquet.model.errors import NotFound, RoquetError, UsageError
 from roquet.net.clock import Clock
 from roquet.net.loop import OwnLoop
 
@@ -130,18 +130,17 @@ class ErrorLogThrottle:
     def report(self, error: object) -> None:
         """Count a failure; the first one above the patience is logged.
 
-        So is each new error that is a bug, with its traceback.
+        So is each new error that is a bug, with its traceback. NotFound says what is waited for.
         """
         self._failures += 1
         before, self.failure = self.failure, f"{self._what}: {error}"
+        if isinstance(error, NotFound):
+            self.failure = str(error)
         bug = None
         if isinstance(error, Exception) and not isinstance(error, RoquetError):
             bug = error
         if self._failures == self._patience + 1 or (bug and self.failure != before):
-            log.warning(
-                "%s: %s; trying again, this is said once", self._what, error,
-                exc_info=bug,
-            )  # fmt: skip
+            log.warning("%s; trying again, this is said once", self.failure, exc_info=bug)
 
     def clear(self) -> None:
         """Note a success; logged if failures were."""

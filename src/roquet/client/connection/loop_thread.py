@@ -2,17 +2,22 @@
 
 import asyncio
 import concurrent.futures.thread  # not to be loaded once the main thread has ended
+import inspect
 import os
 import sys
 import threading
 import warnings
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from roquet.model.errors import UsageError
 from roquet.net.loop import new_event_loop
 
 T = TypeVar("T")
+
+_OURS: Final = ("roquet.client.", "contextlib")
+"""Modules between a user's line and a wait; contextlib's is between for a transaction's block."""
 
 
 class LoopThread:
@@ -24,6 +29,8 @@ class LoopThread:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.loop = new_event_loop()
+        self._warned: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+        """Event loops in which a blocking wait was warned of."""
         self._thread = threading.Thread(
             target=self.loop.run_forever, name="roquet-loop", daemon=True
         )
@@ -50,12 +57,15 @@ class LoopThread:
         if self.pid != os.getpid():
             work.close()
             raise UsageError("this client was made before a fork: make a new one in the child")
-        if _is_in_event_loop() and "ipykernel" not in sys.modules:  # notebooks have a loop anyway
+        loop = _running_loop()
+        # Notebooks have a loop anyway.
+        if loop and loop not in self._warned and "ipykernel" not in sys.modules:
+            self._warned.add(loop)
             warnings.warn(
                 "a blocking client waits in a coroutine, and stops everything else of its event"
                 " loop: use roquet.client there, or a thread (asyncio.to_thread)",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=_users_level(),
             )
         # Cheaper than `asyncio.run_coroutine_threadsafe`, which makes two futures besides the task.
         tasks: list[asyncio.Task[T]] = []
@@ -78,9 +88,16 @@ class LoopThread:
             raise concurrent.futures.CancelledError from None
 
 
-def _is_in_event_loop() -> bool:
+def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
-        asyncio.get_running_loop()
+        return asyncio.get_running_loop()
     except RuntimeError:
-        return False
-    return True
+        return None
+
+
+def _users_level() -> int:
+    """The `stacklevel` for a warning of the caller: the first line outside of this package."""
+    frame, level = inspect.currentframe(), 0
+    while frame and frame.f_globals.get("__name__", "").startswith(_OURS):
+        frame, level = frame.f_back, level + 1
+    return level

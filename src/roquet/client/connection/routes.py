@@ -14,7 +14,7 @@ import msgspec
 
 from roquet.client.config import ClientConfig
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup, cancel_and_wait
-from roquet.model.errors import CallError, CallRefused, ConnectFailed, RoquetError
+from roquet.model.errors import CallError, CallRefused, ConnectFailed, NotFound, RoquetError
 from roquet.model.names import AUTO_CREATE_TOPIC
 from roquet.model.queue import MessageQueue
 from roquet.model.route import MASTER_ID, BrokerData, TopicRoute
@@ -38,6 +38,11 @@ _NOT_A_NAME_SERVER: Final = frozenset({ResponseCode.REQUEST_CODE_NOT_SUPPORTED})
 
 RouteListener = Callable[[str], object]
 """Called with the name of a topic whose route is new or has changed."""
+
+
+def topic_missing(topic: str) -> NotFound:
+    """Make the error of a consumer whose topic is in no route: it looks for it again."""
+    return NotFound(f"topic {topic} does not exist yet: waiting for it")
 
 
 class NameServers:

@@ -4,13 +4,18 @@ They are for what belongs to every message: a database session, a timer, fields 
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+)
 from typing import Any
 
 from roquet.client.arguments import is_coroutine_function
 from roquet.client.config import Around
 from roquet.client.reading.handler_result import check_result
-from roquet.client.sending.send_contexts import enter_all
+from roquet.client.sending.send_contexts import enter_all, no_manager
 from roquet.model.errors import UsageError
 
 
@@ -32,13 +37,16 @@ def in_contexts(handler: Callable[[Any], Any], around: Sequence[Around]) -> Call
 def _enter_plain(around: Sequence[Around], taken: object) -> ExitStack:
     with ExitStack() as stack:
         for each in around:
-            manager = each(taken)
-            if not isinstance(manager, AbstractContextManager):
+            manager: Any = each(taken)
+            if isinstance(manager, AbstractContextManager):
+                stack.enter_context(manager)
+            elif isinstance(manager, AbstractAsyncContextManager):
                 raise UsageError(
                     f"around: {each!r:.100} gives no context manager for `with`, as a handler "
                     "needs that is a plain `def`"
                 )
-            stack.enter_context(manager)
+            else:
+                raise no_manager(each)
         return stack.pop_all()
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from roquet.client.config import ConsumerConfig
+from roquet.client.connection.routes import topic_missing
 from roquet.client.connection.session import Session
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, ConfigError, UsageError
@@ -87,7 +88,7 @@ class QueueAllocator:
         routes = self._session.routes
         queues = await routes.find_readable(topic)
         if routes.readable(topic) is None:
-            raise UsageError(f"topic {topic} does not exist yet")
+            raise topic_missing(topic)
         if not queues or not self._is_shared:
             return queues
         if self._broker_strategy:

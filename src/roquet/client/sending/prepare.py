@@ -64,6 +64,13 @@ class MessageFields(TypedDict, total=False):
 
 _FIELDS: Final = MessageFields.__optional_keys__
 
+_NAMES_ELSEWHERE: Final = {
+    "value": "; it is the `body`, the second argument",
+    "key": "; did you mean 'keys', or 'order_key', by which Kafka's key chooses the partition?",
+    "headers": "; did you mean 'properties'?",
+}
+"""Names that other libraries have for the parts of a message: the error suggests ours."""
+
 
 class PreparedMessage(msgspec.Struct, frozen=True, gc=False):
     """A message that can be sent to any queue of its topic."""
@@ -131,16 +138,20 @@ def build_message(
             "send_batch and send_many take several"
         )
     if body is None:
+        _check_names(fields)
         raise UsageError("the body is missing: send(topic, body), or send(Message(...))")
     try:
         return Message(message, body, **fields)
     except TypeError:
-        for name in fields.keys() - _FIELDS:
-            raise UsageError(
-                f"{name}: a message has no such field{suggest(name, _FIELDS)}; "
-                f"it has {', '.join(sorted(_FIELDS))}"
-            ) from None
+        _check_names(fields)
         raise
+
+
+def _check_names(fields: MessageFields) -> None:
+    for name in fields.keys() - _FIELDS:
+        hint = _NAMES_ELSEWHERE.get(name) or suggest(name, _FIELDS)
+        known = ", ".join(sorted(_FIELDS))
+        raise UsageError(f"{name}: a message has no such field{hint}; it has {known}") from None
 
 
 def check_messages(messages: object) -> None:

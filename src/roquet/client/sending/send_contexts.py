@@ -1,7 +1,7 @@
 """Send contexts: context managers that are entered around each send, as handlers have theirs."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 from typing import Any, TypeVar
 
 from roquet.client.config import Around
@@ -16,8 +16,18 @@ async def enter_all(stack: AsyncExitStack, around: Sequence[Around], taken: obje
         manager: Any = each(taken)
         if isinstance(manager, AbstractAsyncContextManager):
             await stack.enter_async_context(manager)
-        else:
+        elif isinstance(manager, AbstractContextManager):
             stack.enter_context(manager)
+        else:
+            raise no_manager(each)
+
+
+def no_manager(function: Around) -> UsageError:
+    """Make the error for a function that returns no context manager of either kind."""
+    return UsageError(
+        f"around: {function!r:.100} gives no context manager: decorate it with "
+        "contextlib.contextmanager (or asynccontextmanager)"
+    )
 
 
 async def send_within(

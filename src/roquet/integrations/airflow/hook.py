@@ -10,8 +10,6 @@ As a URI: rocketmq://key:secret@mq-1:9876/?namespace=prod
 import asyncio
 from typing import Any, Final, TypeVar, Unpack
 
-from airflow.sdk import BaseHook, Connection
-
 from roquet.admin import groups
 from roquet.admin.client import AdminClient
 from roquet.client import (
@@ -23,8 +21,12 @@ from roquet.client import (
     SendReceipt,
 )
 from roquet.client.blocking import Producer
+from roquet.integrations import installed_by
 from roquet.model.namespaces import wrap
 from roquet.model.settings import parse_bool
+
+with installed_by("pip install 'roquet[airflow]'"):
+    from airflow.sdk import BaseHook, Connection
 
 NAME_SERVER_PORT: Final = 9876
 

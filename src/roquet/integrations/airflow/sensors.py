@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
-from airflow.sdk import BaseSensorOperator, Context
-from airflow.sdk.exceptions import AirflowException
-
+from roquet.integrations import installed_by
 from roquet.integrations.airflow.hook import RocketMQHook
 from roquet.integrations.airflow.triggers import RocketMQTrigger
 from roquet.model.moments import parse_moment
+
+with installed_by("pip install 'roquet[airflow]'"):
+    from airflow.sdk import BaseSensorOperator, Context
+    from airflow.sdk.exceptions import AirflowException
 
 
 class _Sensor(BaseSensorOperator):

@@ -7,11 +7,13 @@ it again from them, and it finds the same message.
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
-
 from roquet.client import ConsumerConfig, PullConsumer, RoquetError
+from roquet.integrations import installed_by
 from roquet.integrations.airflow.hook import ClusterSettings, RocketMQHook
 from roquet.integrations.airflow.waiting import MessageSearch, message_fields, wait_for
+
+with installed_by("pip install 'roquet[airflow]'"):
+    from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 
 async def _message(

@@ -5,10 +5,13 @@ import roquet.integrations.celery           # kombu knows rocketmq:// and rocket
 app = Celery("shop", broker="rocketmq://127.0.0.1:9876", backend="rpc://")
 """
 
-from kombu.transport import TRANSPORT_ALIASES
+from roquet.integrations import installed_by
 
-from roquet.integrations.celery.control import RecallingControl
-from roquet.integrations.celery.transport import Transport
+with installed_by("pip install 'roquet[celery]'"):
+    from kombu.transport import TRANSPORT_ALIASES
+
+    from roquet.integrations.celery.control import RecallingControl
+    from roquet.integrations.celery.transport import Transport
 
 __all__ = ["RecallingControl", "Transport"]
 

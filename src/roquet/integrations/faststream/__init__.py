@@ -9,11 +9,14 @@
 an underscore, so this package is of one minor version of it.
 """
 
-from roquet.integrations.faststream.broker import RocketBroker, RocketRouter
-from roquet.integrations.faststream.messages import RocketMessage, RocketResponse
-from roquet.integrations.faststream.publisher import RocketPublisher
-from roquet.integrations.faststream.subscriber import RocketSubscriber
-from roquet.integrations.faststream.testing import TestRocketBroker
+from roquet.integrations import installed_by
+
+with installed_by("pip install 'roquet[faststream]'"):
+    from roquet.integrations.faststream.broker import RocketBroker, RocketRouter
+    from roquet.integrations.faststream.messages import RocketMessage, RocketResponse
+    from roquet.integrations.faststream.publisher import RocketPublisher
+    from roquet.integrations.faststream.subscriber import RocketSubscriber
+    from roquet.integrations.faststream.testing import TestRocketBroker
 
 __all__ = [
     "RocketBroker",

@@ -11,12 +11,14 @@ app.include_router(router)
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from fastapi.datastructures import Default
-from faststream._internal.fastapi.router import StreamRouter
-
+from roquet.integrations import installed_by
 from roquet.integrations.faststream.broker import RocketBroker
 from roquet.integrations.faststream.publisher import RocketPublisher
 from roquet.integrations.faststream.subscriber import RocketSubscriber
+
+with installed_by("pip install 'roquet[faststream,fastapi]'"):
+    from fastapi.datastructures import Default
+    from faststream._internal.fastapi.router import StreamRouter
 
 RESULT_OPTIONS: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("response_model_include", "response_model_exclude")),

@@ -3,9 +3,12 @@
 from typing import Any
 
 from faststream.message import StreamMessage
-from faststream.opentelemetry import TelemetryMiddleware
 
+from roquet.integrations import installed_by
 from roquet.integrations.faststream.messages import RocketPublishCommand
+
+with installed_by("pip install 'roquet[faststream,tracing]' opentelemetry-sdk"):
+    from faststream.opentelemetry import TelemetryMiddleware
 
 
 class RocketTelemetryMiddleware(TelemetryMiddleware[RocketPublishCommand]):
