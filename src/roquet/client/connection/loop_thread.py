@@ -16,6 +16,9 @@ from roquet.net.loop import new_event_loop
 
 T = TypeVar("T")
 
+SIGNAL_S: Final = 1.0
+"""Seconds after which a wait looks for signals that came just before it began."""
+
 _OURS: Final = ("roquet.client.", "contextlib")
 """Modules between a user's line and a wait; contextlib's is between for a transaction's block."""
 
@@ -76,11 +79,13 @@ class LoopThread:
             tasks.append(self.loop.create_task(work))
             tasks[0].add_done_callback(lambda _: ended.release())
 
-        self.loop.call_soon_threadsafe(start)
         try:
-            ended.acquire()
+            self.loop.call_soon_threadsafe(start)
+            # A signal just before a wait does not end it: what it raises comes after one step.
+            while not ended.acquire(timeout=SIGNAL_S):
+                pass
         except BaseException:  # the caller has given up, for example after Ctrl-C
-            self.loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+            self.loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
             raise
         try:
             return tasks[0].result()
