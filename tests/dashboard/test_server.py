@@ -128,14 +128,14 @@ async def test_connections_without_a_request_keep_nobody_out_for_long(
 
 
 async def test_a_browser_that_goes_on_asking_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BrowserConnection, "request_s", 0.1)
+    monkeypatch.setattr(BrowserConnection, "request_s", 0.5)
     async with serve_dashboard(SETTINGS) as url, connected(url) as (reader, writer):
         for _ in range(4):
             writer.write(REQUEST)
             head = await reader.readuntil(b"\r\n\r\n")
             (length,) = [h for h in head.split(b"\r\n") if h.startswith(b"content-length")]
             await reader.readexactly(int(length.partition(b":")[2]))
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.2)
 
 
 async def test_a_stream_that_is_not_read_ends(monkeypatch: pytest.MonkeyPatch) -> None:
