@@ -296,7 +296,8 @@ async def test_why_a_message_was_late_says_what_brokers_know_and_what_nothing_te
     waiting = await explained()
     assert not waiting.is_finished
     assert [event.kind.name for event in waiting.events] == ["BORN", "STORED", "NOW"]
-    assert waiting.gaps[0].cause.endswith("the group has no member now; it still waits")
+    still_waits = "the group has no member now; it still waits"
+    assert any(gap.cause.endswith(still_waits) for gap in waiting.gaps)
     async with PushConsumer(
         namesrv, group="of_OurLate", topic="OurLate", config=FROM_FIRST
     ) as consumer:
