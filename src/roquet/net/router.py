@@ -228,14 +228,14 @@ class Router:
             return None
         code, serve, usual = self._plain
         _, handler, gate, latencies = self._served[code]
-        if handler is not usual or not self.admits(send, peer):
+        if handler is not usual:
             return None
         if (gate is not None and gate.is_tight) or (self._meter is not None and latencies is None):
             return None
         if latencies is not None and latencies.left <= 0:  # this one is timed
             return None
         try:
-            frame = serve(send, peer)
+            frame = serve(send, peer) if self.admits(send, peer) else None
         except Exception as error:
             command = Command(code, opaque=send.opaque, serialize_type=send.serialize_type)
             return self._refuse(error, command, peer, self._begin(code))

@@ -210,13 +210,11 @@ class Ingest:
         except (struct.error, OverflowError) as error:
             raise MessageIllegal(f"a number of the message is out of range: {error}") from error
         self._arrived(draft.topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
-        if (counts := self.counts).counts_stored:
+        if self.counts.counts_stored:
             if not is_plain:
                 self._count_special(call, draft, normalized, appended.size)
-            elif _SHARDING_KEY in call.properties:  # a search in bytes would take twice as long
-                counts.add_stored(call.topic, FIFO, appended.size)
-            else:
-                self._count_normal(call.topic, appended.size)
+            else:  # a search in bytes would take twice as long
+                self._count_plain(call.topic, _SHARDING_KEY in call.properties, appended.size)
         key = readable_text(normalized.unique_key)
         return IngestResult(appended, key, normalized.waits, recall, queue_id)
 
@@ -241,10 +239,7 @@ class Ingest:
             return None
         self._arrived(topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
         if self.counts.counts_stored:
-            if _SHARDING_KEY_BYTES in properties:
-                self.counts.add_stored(topic, FIFO, appended.size)
-            else:
-                self._count_normal(topic, appended.size)
+            self._count_plain(topic, _SHARDING_KEY_BYTES in properties, appended.size)
         return appended
 
     def reappend(
@@ -473,7 +468,10 @@ class Ingest:
         except RecordError as error:
             raise MessageIllegal(str(error)) from error
 
-    def _count_normal(self, topic: str, size: int) -> None:
+    def _count_plain(self, topic: str, is_ordered: bool, size: int) -> None:
+        if is_ordered:
+            self.counts.add_stored(topic, FIFO, size)
+            return
         try:
             self.counts.normal_sizes[topic][size] += 1  # without a call
         except KeyError:
