@@ -76,7 +76,7 @@ LINES_MAX = {
     "access": 1_202,
     "admin": 5_953,
     "arrow": 1_245,
-    "broker": 24_316,
+    "broker": 24_314,
     "cli": 10_814,
     "client": 14_002,
     "controller": 2_838,
@@ -96,8 +96,8 @@ LINES_MAX = {
     "store": 10_820,
     "testing": 1_299,
     "wire": 10_352,
-    "all of src": 142_328,
-    "tests": 176_851,
+    "all of src": 142_326,
+    "tests": 176_852,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""
