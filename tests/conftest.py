@@ -82,6 +82,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_asks_for_spark, reverse=True)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep the names of failed tests as `--last-failed` looks for them: xdist adds their group."""
+    if (cache := session.config.cache) is None:
+        return
+    failed = cache.get("cache/lastfailed", {})
+    names = [name.removesuffix("@spark") for name in failed]
+    cache.set(
+        "cache/lastfailed",
+        {name.removesuffix(f"@{name.partition('::')[0]}"): True for name in names},
+    )
+
+
 def _asks_for_spark(item: pytest.Item) -> bool:
     return "spark" in getattr(item, "fixturenames", ())
 
