@@ -97,7 +97,7 @@ LINES_MAX = {
     "testing": 1_299,
     "wire": 10_352,
     "all of src": 142_326,
-    "tests": 176_865,
+    "tests": 176_869,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""
