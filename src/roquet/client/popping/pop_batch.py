@@ -1,6 +1,7 @@
 """PopBatch: the messages that one pop took from one queue, and their acknowledgements."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -120,15 +121,55 @@ class PopBatch:
         )
 
 
+class BatchInExtension(PopBatch):
+    """Owner of a message while it is extended: keeps its settlement for the new handle.
+
+    The handle under which it was popped settles nothing any more once the broker has extended it.
+    """
+
+    __slots__ = ("_settlement", "ended")
+
+    def __init__(self, batch: PopBatch) -> None:
+        super().__init__(batch.target, batch.handle)
+        self.expires_ms = batch.expires_ms
+        self._settlement: Callable[[PopBatch], object] | None = None
+        self.ended = asyncio.Event()
+
+    def finish(self, message: InboundMessage, *, has_failed: bool = False) -> None:
+        """See PopBatch."""
+        self._settlement = lambda batch: batch.finish(message, has_failed=has_failed)
+
+    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
+        """See PopBatch."""
+        self._settlement = lambda batch: batch.retry(message, delay_ms)
+
+    def end(self, batch: PopBatch) -> None:
+        """Settle the message in its new batch, or in the old one if it was not extended."""
+        self.ended.set()
+        if self._settlement is not None:
+            self._settlement(batch)
+
+
 class PoppedMessage(ReceivedMessage[V_co]):
     """A message taken for a limited time; it comes again unless it is acknowledged within it."""
 
     _owner: PopBatch
 
     async def extend(self, invisible_ms: int) -> None:
-        """Keep the message for this long from now; CallRefused when its time has passed already."""
+        """Keep the message for this long from now; CallRefused when its time has passed already.
+
+        Does nothing to a message that is settled; one that is settled meanwhile stays so.
+        """
         check_number(invisible_ms, "invisible_ms", 1)
-        self._owner = await self._owner.target.acks.extend(self._owner, self, invisible_ms)
+        batch = await self._extended()
+        if self._is_settled:
+            return
+        self._owner = extension = BatchInExtension(batch)
+        try:
+            batch = await batch.target.acks.extend(batch, self, invisible_ms)
+        finally:
+            self._owner = batch
+            extension.end(batch)
 
     async def suspend(self, delay_ms: int) -> None:
         """Let the message come again after a pause, without counting a try.
@@ -137,10 +178,16 @@ class PoppedMessage(ReceivedMessage[V_co]):
         the try.
         """
         check_number(delay_ms, "delay_ms", 1)
+        batch = await self._extended()
         if not self._is_settled:
-            acks = self._owner.target.acks
-            await acks.extend(self._owner, self, delay_ms, suspend=True)
+            await batch.target.acks.extend(batch, self, delay_ms, suspend=True)
             self._is_settled = True
+
+    async def _extended(self) -> PopBatch:
+        """Its batch, once no extension is under way."""
+        while isinstance(self._owner, BatchInExtension):
+            await self._owner.ended.wait()
+        return self._owner
 
     @cached_property
     def first_popped_ms(self) -> int:
