@@ -82,7 +82,7 @@ def made(fake: FakeSession, **settings: Any) -> PopAcks:
 
 
 def messages(acks: PopAcks, count: int, times: int = 0) -> list[PoppedMessage]:
-    target = PopTarget("b", "t", "g", acks, this_loop().clock)
+    target = PopTarget("b", "t", "g", acks, this_loop().clock.monotonic_ms)
     reply = PopReply(pop_time=1_000, invisible_time=60_000, revive_qid=3, start_offset_info="0 0 0")
     raw = [
         record.pack(0, 0, n, n * 100, 0, 1, HOST, 2, HOST, times, 0, b"x", b"t", b"")

@@ -12,7 +12,6 @@ from roquet.client.reading.message import InboundMessage, MessageContext, Receiv
 from roquet.model import properties as names
 from roquet.model.message import V_co
 from roquet.model.queue import MessageQueue
-from roquet.net.clock import Clock
 from roquet.wire.calls.pop import PopAck, PopReply, encode_bits
 from roquet.wire.receipt_handle import (
     ReceiptHandle,
@@ -53,7 +52,8 @@ class PopTarget(msgspec.Struct, frozen=True):
     topic: str
     group: str
     acks: PopAcknowledger
-    clock: Clock
+    elapsed_ms: Callable[[], int]
+    """Monotonic time in ms: see `boottime`, since a broker counts while this machine sleeps."""
     messages: MessageContext = MessageContext()
 
 
@@ -66,7 +66,7 @@ class PopBatch:
         self.target = target
         self.handle = handle
         self.queue = MessageQueue(target.topic, target.broker, handle.queue_id)
-        self.expires_ms = target.clock.monotonic_ms() + handle.invisible_ms
+        self.expires_ms = target.elapsed_ms() + handle.invisible_ms
         """On this client's clock, from the arrival of the reply: a pop may have waited for long."""
         self.acked = 0
         """Bit n is set while the message at offset `start + n` is finished and not acknowledged
@@ -83,7 +83,7 @@ class PopBatch:
     @property
     def is_held(self) -> bool:
         """Whether the messages are still invisible to others."""
-        return self.target.clock.monotonic_ms() < self.expires_ms
+        return self.target.elapsed_ms() < self.expires_ms
 
     def finish(self, message: InboundMessage, *, has_failed: bool = False) -> None:
         """Mark the message as finished, after a success or as a dead letter."""
