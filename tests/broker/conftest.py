@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
 import pytest
@@ -217,7 +218,7 @@ def settings() -> dict[str, Any]:
 @pytest.fixture
 async def server(settings: dict[str, Any]) -> AsyncIterator[BrokerServer]:
     config = BrokerConfig(host="127.0.0.1", port=0, **settings)
-    async with BrokerServer(config) as server:
+    async with BrokerServer(config, rng=Random(1)) as server:  # a failing test fails again
         yield server
 
 

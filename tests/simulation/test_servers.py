@@ -3,7 +3,10 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from roquet.client import Producer, ProducerConfig
+from roquet.model.errors import ConnectFailed
 from roquet.model.topic import READ_WRITE
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.admin.topic import CreateTopic
@@ -33,3 +36,14 @@ async def test_a_broker_that_crashed_comes_back_with_what_it_had() -> None:
         assert servers.brokers[HOST].broker.log.store.bounds("t", 0) == (0, 1)
     assert [len(servers.began_ms[HOST]), len(servers.died_ms[HOST])] == [2, 1]
     assert servers.began_ms[HOST][1] == servers.died_ms[HOST][0] + 5_000
+
+
+@in_virtual_time
+async def test_a_topic_that_the_operator_did_not_create_is_not_created_by_a_send() -> None:
+    loop = this_loop()
+    servers = SimulatedServers(0, 1, loop, Hosts(loop), (TOPIC,))
+    await servers.start()
+    config = ProducerConfig(clock=loop.clock, client_ip="10.0.4.1", instance="one")
+    async with Producer(NAMESRV, config=config) as producer:
+        with pytest.raises(ConnectFailed, match="no broker would create it"):
+            await producer.send("other", b"1")

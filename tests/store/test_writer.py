@@ -261,9 +261,13 @@ def test_an_append_that_cannot_be_undone_ends_writing(
 
     monkeypatch.setattr("roquet.store.consume_queue.queue.ConsumeQueue.put", failing)
     monkeypatch.setattr("roquet.store.consume_queue.queue.ConsumeQueue.undo_append", failing)
-    with pytest.raises(StoreFailed, match="T/1: no memory: nothing more is accepted"):
+    with pytest.raises(StoreFailed, match="T/1: no memory: nothing more is accepted") as unknown:
         store.append(draft(queue_id=1), NOW)
+    assert not unknown.value.definite
     assert store.failure is not None
+    with pytest.raises(StoreFailed, match="T/1: no memory: nothing more is accepted") as refused:
+        store.append(draft(queue_id=1), NOW)
+    assert refused.value.definite, "nothing of this one was written"
 
 
 def test_a_queue_that_begins_late_is_filled_although_the_first_try_failed(

@@ -20,6 +20,7 @@ from roquet.model.errors import ConfigError, RoquetError, UsageError
 from roquet.model.message import V_co
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ALL, ConsumeType, MessageModel
+from roquet.net.clock import boottime
 from roquet.rules.consumption.pop import COUNT_MAX
 from roquet.rules.consumption.topic_patterns import TopicPattern
 from roquet.wire.calls.admin.client_forwarding import PopInfo
@@ -194,8 +195,8 @@ class PopConsumer(Consumer[PoppedMessage[V_co]], Generic[V_co]):
         for key in [key for key in self._pop_loops if key not in wanted]:
             self._pop_loops.pop(key).leave()
         for topic, broker in wanted - self._pop_loops.keys():
-            config = self._config
-            target = PopTarget(broker, topic, self.group, self._acks, config.clock, self._messages)
+            elapsed_ms = boottime(self._config.clock)
+            target = PopTarget(broker, topic, self.group, self._acks, elapsed_ms, self._messages)
             pop_loop = PopLoop(
                 target, self._filters[topic], self._buffer, self._session, self._config, self._acks,
                 starts_first=self._offsets.is_new_first(topic),

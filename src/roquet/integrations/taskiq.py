@@ -176,37 +176,32 @@ class _HeldTask:
         """When it is to be renewed, on the monotonic clock."""
         self.is_over = False
         self._message = message
-        self._lock = asyncio.Lock()
-        """An acknowledgement names the last renewal, so it waits for the one under way."""
 
     async def ack(self) -> None:
         """Acknowledge the task, unless its result is lost: then it comes again."""
-        async with self._lock:
-            if not self.is_over:
-                self.is_over = True
-                if _is_result_lost.get():
-                    log.warning("%r comes again: its result could not be stored", self._message)
-                else:
-                    await self._message.ack()
+        if not self.is_over:
+            self.is_over = True
+            if _is_result_lost.get():
+                log.warning("%r comes again: its result could not be stored", self._message)
+            else:
+                await self._message.ack()
 
     async def renew(self, invisible_ms: int, due_ms: int) -> None:
         """Keep the task for a further invisible time."""
-        async with self._lock:
-            try:
-                if not self.is_over:
-                    await self._message.extend(invisible_ms)
-                    self.due_ms = due_ms
-            except RoquetError as error:
-                self.is_over = not self._message.is_held
-                log.warning("%r could not be renewed: %s", self._message, error)
+        try:
+            if not self.is_over:
+                await self._message.extend(invisible_ms)
+                self.due_ms = due_ms
+        except RoquetError as error:
+            self.is_over |= not self._message.is_held
+            log.warning("%r could not be renewed: %s", self._message, error)
 
     async def release(self) -> None:
         """Give the task to another worker at once, or when its invisible time has passed."""
-        async with self._lock:
-            if not self.is_over:
-                self.is_over = True
-                with suppress(RoquetError):
-                    await self._message.suspend(RELEASE_MS)
+        if not self.is_over:
+            self.is_over = True
+            with suppress(RoquetError):
+                await self._message.suspend(RELEASE_MS)
 
 
 class _TaskReader:

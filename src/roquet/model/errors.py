@@ -70,6 +70,9 @@ class FieldError(RoquetError):
 class StoreError(RoquetError):
     """A data directory that cannot be used; the text names the file and says what to do."""
 
+    definite = True
+    """Whether the message that was to be stored is certainly not stored."""
+
 
 class StoreFull(StoreError):
     """A write refused because the disk is full, or soon would be. Nothing was stored."""
@@ -78,9 +81,12 @@ class StoreFull(StoreError):
 class StoreFailed(StoreError):
     """A disk that lost a write: nothing is accepted or reported as durable until a restart.
 
-    Whether messages that were waiting for the disk survive a loss of power is unknown; messages
-    refused from then on are certainly not stored.
+    Whether messages that were waiting for the disk survive a loss of power is unknown, and whether
+    the one that was being stored is; messages refused from then on are certainly not stored, which
+    their errors' `definite` says.
     """
+
+    definite = False
 
 
 class StoreLocked(StoreError):

@@ -165,7 +165,9 @@ class Store(RecordReader):
 
     def _refused(self) -> StoreError:
         assert self._refusal is not None
-        return type(self._refusal)(*self._refusal.args)
+        refusal = type(self._refusal)(*self._refusal.args)
+        refusal.definite = True  # a failed disk as well: this message was not begun
+        return refusal
 
     # -- read --------------------------------------------------------------------------------
 

@@ -90,7 +90,41 @@ async def test_a_topic_that_cannot_be_copied_says_why_and_the_others_go_on() -> 
         assert faults["orders"] == ("", 3)
         fault, copied = faults["other"]
         assert "offset 2: the target refuses it" in fault
+        assert fault.endswith("--skip-refused leaves such messages out")
         assert copied == 2
+
+
+async def test_a_message_that_the_target_never_takes_may_be_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with (
+        cluster(default_queue_count=1) as source,
+        cluster(default_queue_count=1, max_message_size=1_000) as target,
+    ):
+        await send(source.namesrv_addr, 2)
+        async with Producer(source.namesrv_addr) as producer:
+            await producer.send("orders", bytes(2_000))
+            await producer.send("orders", b"long", properties={"long": "x" * 32_600})
+            await producer.send("orders", b"behind them")
+        for run in range(2):
+            (queue,) = (await run_once(source, target, skip_refused=True)).queues
+            assert (queue.fault, queue.lag) == (None, 0)
+            assert (queue.copied, queue.refused) == ((3, 2) if run == 0 else (0, 0))
+        assert await bodies(target.namesrv_addr, "orders") == {0: [b"0", b"1", b"behind them"]}
+        assert caplog.text.count("the target refuses it") == 2
+        assert "orders@broker-a:0 offset 3" in caplog.text
+
+
+async def test_a_refusal_of_more_than_a_message_leaves_nothing_out() -> None:
+    async with two_clusters(default_queue_count=1) as (source, target):
+        await send(source.namesrv_addr, 2)
+        await run_once(source, target)
+        await send(source.namesrv_addr, 1, start=2)
+        for broker in target.brokers:
+            broker.broker.control.settings.change({"brokerPermission": "4"}, 0)
+        (queue,) = (await run_once(source, target, skip_refused=True)).queues
+        assert (queue.copied, queue.refused) == (0, 0)
+        assert "offset 2: the target refuses it" in str(queue.fault)
 
 
 async def test_a_message_whose_copy_has_too_long_properties_says_so() -> None:

@@ -5,13 +5,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.broker.conftest import LocalBroker, local, make_send
+from tests.broker.conftest import LocalBroker, failing, local, make_send
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.operations.plain_sends import PlainSends
 from roquet.broker.settings.config import BrokerConfig
 from roquet.metrics.exporter_settings import MetricsExporterType
-from roquet.model.errors import StoreFull
+from roquet.model.errors import StoreFailed, StoreFull
 from roquet.testing.clock import run, this_loop
 from roquet.wire.codes import SerializeType
 from roquet.wire.command import Command, decode
@@ -183,3 +183,11 @@ async def test_what_the_store_refuses_is_left(
 
     monkeypatch.setattr(type(orders.log.store), "append", full)
     assert reply_to(orders) is None
+
+
+async def test_a_message_that_may_be_stored_all_the_same_is_not_left(
+    orders: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(orders.log.store), "append", failing(StoreFailed("no memory")))
+    with pytest.raises(StoreFailed):
+        reply_to(orders)

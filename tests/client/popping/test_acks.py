@@ -1,6 +1,8 @@
 """Acknowledgements, retries and extensions of popped messages."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -35,6 +37,7 @@ from roquet.wire.calls.pop import (
 )
 from roquet.wire.calls.send import SendBack
 from roquet.wire.fastjson import codec
+from roquet.wire.receipt_handle import decode_receipt_handle
 from roquet.wire.records import record
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
@@ -79,7 +82,7 @@ def made(fake: FakeSession, **settings: Any) -> PopAcks:
 
 
 def messages(acks: PopAcks, count: int, times: int = 0) -> list[PoppedMessage]:
-    target = PopTarget("b", "t", "g", acks, this_loop().clock)
+    target = PopTarget("b", "t", "g", acks, this_loop().clock.monotonic_ms)
     reply = PopReply(pop_time=1_000, invisible_time=60_000, revive_qid=3, start_offset_info="0 0 0")
     raw = [
         record.pack(0, 0, n, n * 100, 0, 1, HOST, 2, HOST, times, 0, b"x", b"t", b"")
@@ -242,6 +245,72 @@ async def test_extending_gives_the_message_another_handle() -> None:
     assert batch.handle.text() == "1 9000 70000 5 0 b 0 1"
     with pytest.raises(CallRefused, match="too late"):
         await message.extend(70_000)
+
+
+class SlowBroker(FakeSession):
+    """Extends a message after a second, or not."""
+
+    def __init__(self, extended: ChangeInvisibleReply) -> None:
+        super().__init__()
+        self.answers[ChangeInvisible] = lambda _: extended
+
+    async def call(self, broker: str, call: Any, timeout_ms: int = 3_000) -> Any:
+        if type(call) is ChangeInvisible:
+            await this_loop().clock.sleep(1_000)
+        return await super().call(broker, call, timeout_ms)
+
+
+EXTENDED = ChangeInvisibleReply(pop_time=9_000, invisible_time=70_000, revive_qid=5)
+TOO_LATE = ChangeInvisibleReply(code=208, remark="too late")
+
+
+async def test_an_acknowledgement_during_an_extension_names_the_new_handle() -> None:
+    fake = SlowBroker(EXTENDED)
+    acks = made(fake)
+    first, second = messages(acks, 2)
+    extension = asyncio.create_task(second.extend(70_000))
+    await asyncio.sleep(0.5)
+    await first.ack()
+    await second.ack()
+    await second.ack()
+    await second.extend(80_000)
+    await extension
+    await acks.close(1_000)
+    handles = [
+        (ack.pop_ms, ack.start, decode_bits(ack.bits))
+        for call in fake.of(BatchAck)
+        for ack in decode_acks(call.body).acks
+    ]
+    assert handles == [(1_000, 0, 0b1), (9_000, 1, 0b1)]
+    assert len(fake.of(ChangeInvisible)) == 1, "a settled message is not extended"
+
+
+@pytest.mark.parametrize(("extended", "pop_ms"), [(EXTENDED, 9_000), (TOO_LATE, 1_000)])
+async def test_a_failure_during_an_extension_names_the_handle_of_its_end(
+    extended: ChangeInvisibleReply, pop_ms: int
+) -> None:
+    fake = SlowBroker(extended)
+    acks = made(fake)
+    (message,) = messages(acks, 1)
+    extension = asyncio.create_task(message.extend(70_000))
+    await asyncio.sleep(0.5)
+    await message.nack(3_000)
+    with nullcontext() if extended is EXTENDED else pytest.raises(CallRefused, match="too late"):
+        await extension
+    await acks.close(5_000)
+    _, changed = fake.of(ChangeInvisible)
+    handle = decode_receipt_handle(changed.extra_info)
+    assert (handle.pop_ms, changed.invisible_time) == (pop_ms, 3_000)
+
+
+async def test_extensions_and_a_suspension_made_at_once_follow_each_other() -> None:
+    fake = SlowBroker(EXTENDED)
+    (message,) = messages(made(fake), 1)
+    await asyncio.gather(message.extend(70_000), message.extend(70_000), message.suspend(5_000))
+    changes = fake.of(ChangeInvisible)
+    pops = [decode_receipt_handle(call.extra_info).pop_ms for call in changes]
+    assert pops == [1_000, 9_000, 9_000]
+    assert [call.suspend for call in changes] == [None, None, True]
 
 
 async def test_a_refused_acknowledgement_delays_no_other() -> None:

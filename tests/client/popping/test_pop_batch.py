@@ -55,7 +55,7 @@ def reply(starts: str | None = "0 0 5;0 1 7", **fields: Any) -> PopReply:
 
 def popped() -> tuple[PopTarget, RecordingAcknowledger]:
     acks = RecordingAcknowledger()
-    return PopTarget("b", "t", "g", acks, VirtualClock()), acks
+    return PopTarget("b", "t", "g", acks, VirtualClock().monotonic_ms), acks
 
 
 def test_messages_of_one_queue_are_acknowledged_together() -> None:
@@ -97,9 +97,9 @@ def test_a_broker_that_does_not_say_where_a_pop_began() -> None:
 
 
 def test_a_message_is_held_until_its_time_is_over() -> None:
-    target, _ = popped()
+    clock = VirtualClock()
+    target = PopTarget("b", "t", "g", RecordingAcknowledger(), clock.monotonic_ms)
     (message,) = PopReplyParser(target, reply()).messages([stored(5)])
-    clock: Any = target.clock
     clock.jump(59_999)
     assert message.is_held
     clock.jump(2)

@@ -77,7 +77,7 @@ def with_pop_loop(
             config = ConsumerConfig(clock=this_loop().clock, **settings)
             buffer = PrefetchBuffer(config.clock, 32)
             acks = PopAcks(fake, config, "g")
-            target = PopTarget("b", "t", "g", acks, config.clock)
+            target = PopTarget("b", "t", "g", acks, config.clock.monotonic_ms)
             pop_loop = PopLoop(
                 target, SubscriptionFilter.by_tags("t", tags, 1), buffer, fake, config, acks,
                 starts_first=starts_first,
@@ -108,7 +108,7 @@ async def test_messages_popped_after_the_leave_are_released_and_popping_ends() -
     config = ConsumerConfig(clock=this_loop().clock)
     buffer = PrefetchBuffer(config.clock, 32)
     acks = PopAcks(fake, config, "g")
-    target = PopTarget("b", "t", "g", acks, config.clock)
+    target = PopTarget("b", "t", "g", acks, config.clock.monotonic_ms)
     pop_loop = PopLoop(
         target, SubscriptionFilter.by_tags("t", "a", 1), buffer, fake, config, acks,
         starts_first=False,

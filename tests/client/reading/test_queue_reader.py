@@ -12,6 +12,7 @@ from roquet.client.config import ConsumerConfig
 from roquet.client.connection.session import Session
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import ReceivedMessage, release, retry_later, settle
+from roquet.client.reading.message_batch import BatchInbox
 from roquet.client.reading.pull_request import SubscriptionFilter
 from roquet.client.reading.queue_reader import QueueReader
 from roquet.model.errors import CallRefused, RecordError
@@ -318,6 +319,37 @@ async def test_a_release_waits_only_for_running_handlers() -> None:
         await leaving
         assert this_loop().clock.monotonic_ms() == 300
         assert r.reader.window.committable == 1
+
+
+async def test_a_batch_that_waits_for_more_messages_delays_no_release() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
+        batches = BatchInbox(r.inbox, 3, 700)
+        taking = asyncio.create_task(batches.take())
+        cluster.a.put("t", 0, b"x", b"y")
+        await asyncio.sleep(0.1)
+        r.reader.release()
+        await r.reader.wait_for_handlers(800)
+        assert this_loop().clock.monotonic_ms() == 100
+        await asyncio.sleep(5)
+        assert not taking.done(), "nothing of it is left to handle"
+        r.inbox.close()
+        assert await taking is None
+
+
+async def test_a_batch_that_waits_for_more_messages_loses_those_of_a_paused_queue() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
+        batches = BatchInbox(r.inbox, 3, 700)
+        taking = asyncio.create_task(batches.take())
+        cluster.a.put("t", 0, b"x", b"y")
+        await asyncio.sleep(0.1)
+        r.reader.pause()
+        await asyncio.sleep(5)
+        assert not taking.done()
+        r.reader.resume()
+        batch = await taking
+        assert batch is not None
+        assert [message.body for message in batch.messages] == [b"x", b"y"]
+        assert this_loop().clock.monotonic_ms() == 5_800, "its time begins with its first message"
 
 
 async def test_a_failing_or_slow_handler_delays_no_release() -> None:

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import pytest
 from tests.client.conftest import FakeCluster, config_of, fake_cluster, session_of
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.rebalance.queue_locks import QueueLocks
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
+from roquet.testing.clock import this_loop
 
 QUEUES = [MessageQueue("t", "a", 0), MessageQueue("t", "b", 0)]
 
@@ -61,6 +63,24 @@ async def test_an_unconfirmed_lock_expires_after_30_s() -> None:
         await asyncio.sleep(29)
         assert not lost
         await asyncio.sleep(3)
+        assert lost == [[QUEUES[1]]]
+
+
+async def test_an_unconfirmed_lock_expires_while_the_machine_sleeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lost: list[Sequence[MessageQueue]] = []
+    slept_ms, clock = 0, this_loop().clock
+
+    def boottime_ms(_: object) -> int:
+        return clock.monotonic_ms() + slept_ms
+
+    monkeypatch.setattr(type(clock), "boottime_ms", boottime_ms, raising=False)
+    async with fake_cluster(t={"a": 1, "b": 1}) as cluster, locks_of(cluster, lost) as locks:
+        await locks.lock(QUEUES)
+        cluster.brokers["b"].lock_faults = [CallRefused(2, "busy")] * 99
+        slept_ms = 30_000
+        await asyncio.sleep(21)
         assert lost == [[QUEUES[1]]]
 
 

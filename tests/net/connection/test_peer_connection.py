@@ -1,6 +1,7 @@
 """One connection, driven by hand: what comes in, what goes out, and when."""
 
 import asyncio
+import gc
 import logging
 
 import pytest
@@ -207,7 +208,7 @@ async def test_a_lost_connection_ends_everything_on_it(router: Router) -> None:
     link.connection_lost(ConnectionResetError("reset by peer"))
     with pytest.raises(ConnectionLost, match=r"10\.0\.0\.7:4711: reset by peer"):
         await call
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
     assert not link.in_flight
     assert gone == [link]
     with raises(ConnectFailed, match="is closed: reset by peer", definite=True):
@@ -215,6 +216,27 @@ async def test_a_lost_connection_ends_everything_on_it(router: Router) -> None:
     link.oneway(ConsumersChanged(consumer_group="g"))
     link.on_close(gone.append)
     assert gone == [link, link]
+
+
+async def test_a_request_whose_peer_goes_in_the_same_turn_is_counted_as_cancelled() -> None:
+    begun: list[str] = []
+
+    async def slowly(call: GetRoute, peer: object) -> None:
+        begun.append(call.topic)
+        await asyncio.sleep(1)
+
+    router = Router()
+    router.meter = meter = RequestMeter(this_loop().clock)
+    router.add(GetRoute, slowly)
+    link, _ = connect(router)
+    link.data_received(encode_call(GetRoute(topic="t"), opaque=1))
+    link.connection_lost(None)
+    await asyncio.sleep(0.01)
+    gc.collect()  # a coroutine that nobody awaited would be reported now
+    assert begun == ["t"]
+    assert not link.in_flight
+    ends = {kind.result: latencies.count for kind, latencies in meter.counts.items()}
+    assert ends == {RequestResult.CANCELLED: 1}
 
 
 async def test_a_oneway_request_is_served_to_its_end_though_its_peer_has_gone() -> None:

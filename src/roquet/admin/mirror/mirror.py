@@ -56,16 +56,17 @@ class Mirror:
     def __init__(
         self, admins: tuple[AdminClient, AdminClient], ends: tuple[MirrorEndpoint, MirrorEndpoint],
         names: MirrorNames, *, topics: Sequence[str] = (), groups: Sequence[str] = (),
-        rate: float | None = None,
+        rate: float | None = None, skip_refused: bool = False,
     ) -> None:  # fmt: skip
         """`topics` and `groups`: patterns like `orders*`; empty for all topics, and for no group.
 
         `rate`: messages per second at most of all queues together; None for no limit.
+        `skip_refused`: leave out messages that the target never takes; else their queues stop.
         """
         self._admins, self._ends, self._names = admins, ends, names
         self._topics, self._groups = topics, groups
         self._clock: Clock = admins[0].clock
-        self._limit = RateLimit(rate)
+        self._limit, self._skip_refused = RateLimit(rate), skip_refused
         self._copiers: dict[MessageQueue, QueueCopier] = {}
         self._working = asyncio.Semaphore(CONCURRENT_QUEUES)
         self._progress = ProgressTranslation(admins, ends, names)
@@ -139,8 +140,9 @@ class Mirror:
                 for pair in mapped.items():
                     if (copier := self._copiers.get(pair[0])) is None:
                         copier = QueueCopier(
-                            self._ends, self._names, pair, self._limit, self._clock
-                        )
+                            self._ends, self._names, pair, self._limit, self._clock,
+                            skip_refused=self._skip_refused,
+                        )  # fmt: skip
                         self._copiers[pair[0]] = copier
                         new.append(copier)
                         copier.is_new = not any(ends)

@@ -15,8 +15,9 @@ from typing import Final
 import msgspec
 
 from roquet.admin.mirror.endpoint import MirrorEndpoint
+from roquet.log_records import logger
 from roquet.model import properties as names
-from roquet.model.errors import CallError, MessageIllegal, RoquetError
+from roquet.model.errors import CallError, CallRefused, MessageIllegal, RoquetError
 from roquet.model.flags import COMPRESSION_MASK, SysFlag
 from roquet.model.queue import MessageQueue
 from roquet.net.channel import Channel
@@ -30,6 +31,8 @@ from roquet.wire.records.batch import BatchItem, encode_batch
 from roquet.wire.records.message_id import offset_message_id
 from roquet.wire.records.property_text import decode_properties, lossless_bytes, lossless_text
 from roquet.wire.records.record import Record
+
+log = logger(__name__)
 
 BATCH_BYTES: Final = 512 * 1024
 """Bytes of one request, as stored in the source; a longer message goes alone."""
@@ -94,6 +97,8 @@ class MirroredQueue(msgspec.Struct, kw_only=True):
     """Copies of another mirror, which are not copied again."""
     expired: int = 0
     """Messages that retention had deleted before they were copied."""
+    refused: int = 0
+    """Messages that the target does not take, and that are left out (`--skip-refused`)."""
     less_durable: int = 0
     """Copies that the target stored less durably than its settings promise."""
     next_offset: int | None = None
@@ -117,10 +122,12 @@ class QueueCopier:
     def __init__(
         self, ends: tuple[MirrorEndpoint, MirrorEndpoint], names: MirrorNames,
         queues: tuple[MessageQueue, MessageQueue], limit: RateLimit, clock: Clock,
+        *, skip_refused: bool = False,
     ) -> None:  # fmt: skip
         self.source, self.target = queues
         self._from, self._to = ends
         self._names, self._limit, self._clock = names, limit, clock
+        self._skip_refused = skip_refused
         self.state = MirroredQueue(
             topic=self.source.topic, source=place(self.source), target=place(self.target)
         )
@@ -233,9 +240,8 @@ class QueueCopier:
                 for copy in batch:
                     await self._deliver([copy])
                 return
-            raise MirrorStopped(
-                f"{self.source} offset {first.queue_offset}: the target refuses it: {error}"
-            ) from error
+            self._skip(first, error)
+            return
         self.state.copied += len(batch)
         self.state.less_durable += len(batch) * (reply.code != ResponseCode.SUCCESS)
         self.state.next_offset = last.queue_offset + 1
@@ -246,6 +252,23 @@ class QueueCopier:
         self.state.target_end = reply.queue_offset + len(batch)
         begin = self.copies.start if reply.queue_offset == self.copies.stop else reply.queue_offset
         self.copies = range(begin, self.state.target_end)
+
+    def _skip(self, record: Record, error: CallError | MessageIllegal) -> None:
+        """Leave out a message that the target never takes. Raises MirrorStopped if it must not be.
+
+        Other refusals, such as that of a topic without permission, would meet all messages.
+        """
+        fault = f"{self.source} offset {record.queue_offset}: the target refuses it: {error}"
+        is_illegal = isinstance(error, MessageIllegal) or (
+            isinstance(error, CallRefused) and error.code == ResponseCode.MESSAGE_ILLEGAL
+        )
+        if is_illegal and self._skip_refused:
+            log.error("%s; it is not copied", fault)
+            self.state.refused += 1
+            self.state.next_offset = record.queue_offset + 1
+            return
+        way_out = "; --skip-refused leaves such messages out" if is_illegal else ""
+        raise MirrorStopped(fault + way_out) from error
 
     def _call(self, batch: Sequence[Copy]) -> Send:
         first = batch[0].record

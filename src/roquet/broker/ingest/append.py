@@ -222,7 +222,7 @@ class Ingest:
         """Store one ordinary message of a client.
 
         None, with nothing stored, for a message that `append` has to judge, and for what the store
-        refuses.
+        refuses. Raises StoreFailed when it is unknown whether the message is stored.
         """
         topic, properties = send.topic, send.properties + self._normalizer.tail
         if (
@@ -235,7 +235,11 @@ class Ingest:
         draft = self._draft(send, send.queue_id, peer, send.body, properties, send.tag_code)
         try:
             appended = self._store.append(draft, self._clock.now_ms())
-        except (StoreError, MessageIllegal, struct.error, OverflowError):
+        except (MessageIllegal, struct.error, OverflowError):
+            return None
+        except StoreError as error:
+            if not error.definite:
+                raise
             return None
         self._arrived(topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
         if self.counts.counts_stored:

@@ -71,12 +71,17 @@ class SendChecks(BrokerComponent, frozen=True):
         return self.replication.acknowledgements.may_lose_stored and names.is_retry(call.topic)
 
     def refusal(self, error: CallRefused | MessageIllegal | StoreError) -> SendReply:
-        """The reply to a message that was certainly not stored."""
+        """The reply to a message that was not stored.
+
+        SYSTEM_ERROR, which leaves open whether it is stored, if the disk failed meanwhile.
+        """
         match error:
             case CallRefused():
                 code, remark = error.code, error.remark
             case MessageIllegal():
                 code, remark = ResponseCode.MESSAGE_ILLEGAL, str(error)
+            case StoreError(definite=False):
+                code, remark = ResponseCode.SYSTEM_ERROR, str(error)
             case _:
                 code, remark = ResponseCode.SERVICE_NOT_AVAILABLE, str(error)
         config = self.control.settings.config

@@ -48,6 +48,7 @@ async def mirror(  # noqa: PLR0913 - each is an option
     ),
     once: bool = option("End when all that is there now is copied."),
     rate: str | None = option("Messages a second at most, as 500/s.", metavar="N/s"),
+    skip_refused: bool = option("Leave out messages that the target never takes, and log each."),
     from_name: str | None = option("The source's name in copies; else its cluster's."),
     to_name: str | None = option("The target's name; else its cluster's."),
     dry_run: bool = option("Only say which queue goes where."),
@@ -68,7 +69,9 @@ async def mirror(  # noqa: PLR0913 - each is an option
             _client(source, MirrorEndpoint, group=names.source_group),
             _client(target, MirrorEndpoint, group=names.target_group),
         )
-        choice: dict[str, Any] = {"topics": topics, "groups": groups, "rate": limit}
+        choice: dict[str, Any] = {
+            "topics": topics, "groups": groups, "rate": limit, "skip_refused": skip_refused
+        }  # fmt: skip
         if dry_run:
             running = Mirror((from_, to), ends, names, **choice)
             return _planned(await running.plan(), running)
@@ -110,6 +113,8 @@ def _result(running: Mirror) -> Result:
     notes = [f"{output.quantity(copied, 'message')} copied, {lag:,} behind"]
     if expired := sum(one.expired for one in queues):
         notes.append(f"{expired:,} had expired in the source before they were copied")
+    if refused := sum(one.refused for one in queues):
+        notes.append(f"{refused:,} were refused by the target and left out: the log names them")
     if less := sum(one.less_durable for one in queues):
         notes.append(f"{less:,} are stored less durably than the target's settings promise")
     return Result(

@@ -1,6 +1,7 @@
 """PopBatch: the messages that one pop took from one queue, and their acknowledgements."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -11,7 +12,6 @@ from roquet.client.reading.message import InboundMessage, MessageContext, Receiv
 from roquet.model import properties as names
 from roquet.model.message import V_co
 from roquet.model.queue import MessageQueue
-from roquet.net.clock import Clock
 from roquet.wire.calls.pop import PopAck, PopReply, encode_bits
 from roquet.wire.receipt_handle import (
     ReceiptHandle,
@@ -52,7 +52,8 @@ class PopTarget(msgspec.Struct, frozen=True):
     topic: str
     group: str
     acks: PopAcknowledger
-    clock: Clock
+    elapsed_ms: Callable[[], int]
+    """Monotonic time in ms: see `boottime`, since a broker counts while this machine sleeps."""
     messages: MessageContext = MessageContext()
 
 
@@ -65,7 +66,7 @@ class PopBatch:
         self.target = target
         self.handle = handle
         self.queue = MessageQueue(target.topic, target.broker, handle.queue_id)
-        self.expires_ms = target.clock.monotonic_ms() + handle.invisible_ms
+        self.expires_ms = target.elapsed_ms() + handle.invisible_ms
         """On this client's clock, from the arrival of the reply: a pop may have waited for long."""
         self.acked = 0
         """Bit n is set while the message at offset `start + n` is finished and not acknowledged
@@ -82,7 +83,7 @@ class PopBatch:
     @property
     def is_held(self) -> bool:
         """Whether the messages are still invisible to others."""
-        return self.target.clock.monotonic_ms() < self.expires_ms
+        return self.target.elapsed_ms() < self.expires_ms
 
     def finish(self, message: InboundMessage, *, has_failed: bool = False) -> None:
         """Mark the message as finished, after a success or as a dead letter."""
@@ -120,15 +121,55 @@ class PopBatch:
         )
 
 
+class BatchInExtension(PopBatch):
+    """Owner of a message while it is extended: keeps its settlement for the new handle.
+
+    The handle under which it was popped settles nothing any more once the broker has extended it.
+    """
+
+    __slots__ = ("_settlement", "ended")
+
+    def __init__(self, batch: PopBatch) -> None:
+        super().__init__(batch.target, batch.handle)
+        self.expires_ms = batch.expires_ms
+        self._settlement: Callable[[PopBatch], object] | None = None
+        self.ended = asyncio.Event()
+
+    def finish(self, message: InboundMessage, *, has_failed: bool = False) -> None:
+        """See PopBatch."""
+        self._settlement = lambda batch: batch.finish(message, has_failed=has_failed)
+
+    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
+        """See PopBatch."""
+        self._settlement = lambda batch: batch.retry(message, delay_ms)
+
+    def end(self, batch: PopBatch) -> None:
+        """Settle the message in its new batch, or in the old one if it was not extended."""
+        self.ended.set()
+        if self._settlement is not None:
+            self._settlement(batch)
+
+
 class PoppedMessage(ReceivedMessage[V_co]):
     """A message taken for a limited time; it comes again unless it is acknowledged within it."""
 
     _owner: PopBatch
 
     async def extend(self, invisible_ms: int) -> None:
-        """Keep the message for this long from now; CallRefused when its time has passed already."""
+        """Keep the message for this long from now; CallRefused when its time has passed already.
+
+        Does nothing to a message that is settled; one that is settled meanwhile stays so.
+        """
         check_number(invisible_ms, "invisible_ms", 1)
-        self._owner = await self._owner.target.acks.extend(self._owner, self, invisible_ms)
+        batch = await self._extended()
+        if self._is_settled:
+            return
+        self._owner = extension = BatchInExtension(batch)
+        try:
+            batch = await batch.target.acks.extend(batch, self, invisible_ms)
+        finally:
+            self._owner = batch
+            extension.end(batch)
 
     async def suspend(self, delay_ms: int) -> None:
         """Let the message come again after a pause, without counting a try.
@@ -137,10 +178,16 @@ class PoppedMessage(ReceivedMessage[V_co]):
         the try.
         """
         check_number(delay_ms, "delay_ms", 1)
+        batch = await self._extended()
         if not self._is_settled:
-            acks = self._owner.target.acks
-            await acks.extend(self._owner, self, delay_ms, suspend=True)
+            await batch.target.acks.extend(batch, self, delay_ms, suspend=True)
             self._is_settled = True
+
+    async def _extended(self) -> PopBatch:
+        """Its batch, once no extension is under way."""
+        while isinstance(self._owner, BatchInExtension):
+            await self._owner.ended.wait()
+        return self._owner
 
     @cached_property
     def first_popped_ms(self) -> int:

@@ -12,6 +12,8 @@ class Inbox(Generic[M]):
     """A first-in first-out queue, which skips messages of revoked queues."""
 
     def __init__(self) -> None:
+        self.collected: list[M] = []
+        """Messages that were taken for a batch, which waits for more."""
         self._messages: deque[M] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self.is_closed = False
@@ -43,8 +45,10 @@ class Inbox(Generic[M]):
 
     def withdraw(self, owner: MessageOwner) -> list[M]:
         """Remove and return the messages of one owner, in their order."""
-        withdrawn = [message for message in self._messages if owner_of(message) is owner]
+        waiting = (*self.collected, *self._messages)
+        withdrawn = [message for message in waiting if owner_of(message) is owner]
         if withdrawn:
+            self.collected[:] = [m for m in self.collected if owner_of(m) is not owner]
             self._messages = deque(m for m in self._messages if owner_of(m) is not owner)
         return withdrawn
 

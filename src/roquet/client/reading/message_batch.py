@@ -104,24 +104,35 @@ class BatchInbox(Inbox[MessageBatch[M]]):
 
     async def take(self) -> MessageBatch[M] | None:
         """Wait for a message, then for more; None once the inbox is closed."""
-        messages: list[M] = []
         async with self._turn:
-            try:
-                async with asyncio.timeout(None) as waiting:
-                    while len(messages) < self._size:
-                        message = self._source.pop() or await self._source.take()
-                        if message is None:
-                            break
-                        messages.append(message)
-                        if len(messages) == 1:
-                            now_s = asyncio.get_running_loop().time()
-                            waiting.reschedule(now_s + self.wait_ms / 1000)
-            except TimeoutError:
-                pass
-            except BaseException:
-                self._source.put_back(messages)
-                raise
+            messages = self._source.collected = []
+            while await self._collect(messages) and not messages:
+                pass  # they went with their queue
+            self._source.collected = []
         return MessageBatch(messages) if messages else None
+
+    async def _collect(self, messages: list[M]) -> bool:
+        """Add messages until the batch is full or its time is over; False once the inbox is closed.
+
+        Those of a queue that is revoked or paused meanwhile are withdrawn.
+        """
+        try:
+            async with asyncio.timeout(None) as waiting:
+                while len(messages) < self._size:
+                    message = self._source.pop() or await self._source.take()
+                    if message is None:
+                        return False
+                    messages.append(message)
+                    if len(messages) == 1:
+                        now_s = asyncio.get_running_loop().time()
+                        waiting.reschedule(now_s + self.wait_ms / 1000)
+        except TimeoutError:
+            pass
+        except BaseException:
+            self._source.collected = []
+            self._source.put_back(messages)
+            raise
+        return True
 
     def put_first(self, message: MessageBatch[M]) -> None:
         """Put the messages of a batch back to the front, for another call of the same try."""

@@ -1,7 +1,9 @@
 """QueueLocks: locks of queues at the brokers, for ordered consumption.
 
 A lock is renewed each 20 s, and counts as lost when that has failed for 30 s. A broker that
-restarts, or whose connection to this client has ended, may have given it to another member.
+restarts, or whose connection to this client has ended, may have given it to another member. Time
+for which this machine sleeps counts, since brokers' clocks go on; but no timer rings meanwhile, so
+until the renewal after it, at most 20 s, messages of a lost lock may be handled: they come twice.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ from roquet.client.connection.background import ErrorLogThrottle, Wakeup
 from roquet.client.connection.session import Session
 from roquet.model.errors import RoquetError
 from roquet.model.queue import MessageQueue
+from roquet.net.clock import boottime
 from roquet.wire.calls.bodies import LockBody, LockedQueues
 from roquet.wire.calls.heartbeat import LockQueues, UnlockQueues
 from roquet.wire.fastjson import codec
@@ -41,6 +44,7 @@ class QueueLocks:
         self._group = group
         self._lost = lost
         self._clock = session.config.clock
+        self._elapsed_ms = boottime(self._clock)
         self._held: dict[MessageQueue, int] = {}
         """Each queue, with the last time at which its lock was known to be held."""
         self._wakeup = Wakeup()
@@ -58,7 +62,7 @@ class QueueLocks:
 
     async def lock(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
         """Lock queues; return those that are locked for this member now."""
-        asked_ms = self._clock.monotonic_ms()
+        asked_ms = self._elapsed_ms()
         granted, _ = await self._lock(queues)
         self._held.update(dict.fromkeys(granted, asked_ms))
         return granted
@@ -83,10 +87,10 @@ class QueueLocks:
 
     async def _renew(self) -> bool:
         """Renew all locks; return whether every broker answered."""
-        held, asked_ms = list(self._held), self._clock.monotonic_ms()
+        held, asked_ms = list(self._held), self._elapsed_ms()
         granted, refused = await self._lock(held)
         self._held.update((queue, asked_ms) for queue in granted if queue in self._held)
-        dead_ms = self._clock.monotonic_ms() - LOCK_LIFE_MS
+        dead_ms = self._elapsed_ms() - LOCK_LIFE_MS
         dead = [queue for queue, since_ms in self._held.items() if since_ms <= dead_ms]
         lost = [queue for queue in dict.fromkeys((*refused, *dead)) if queue in self._held]
         for queue in lost:

@@ -390,9 +390,7 @@ class RocketMQChannel(virtual.Channel):
             self.clients.thread.loop.call_soon_threadsafe(self._settle, tag, how)
 
     def _settle(self, tag: int, how: Callable[[InboundMessage], None]) -> None:
-        if self.renewal is not None and not self.renewal.done():  # its receipt changes now
-            self.renewal.add_done_callback(lambda _: self._settle(tag, how))
-        elif (message := self._held.pop(tag, None)) is not None:
+        if (message := self._held.pop(tag, None)) is not None:
             how(message)
             self._resume()
 

@@ -338,8 +338,8 @@ class PeerConnection(asyncio.Protocol):
         log.debug("%s: %s", self.address, reason, extra={"client": self.address})
         self._questions.lose(f"{self.address}: {reason}")
         for task, (flag, _, _) in self._tasks.items():
-            if not flag & FLAG_ONEWAY:
-                task.cancel()
+            if not flag & FLAG_ONEWAY:  # after its first step: else nobody would await its reply
+                self._loop.call_soon(task.cancel)
         for held in tuple(self._held_replies):
             if not held.request.flag & FLAG_ONEWAY:
                 held.is_over = True

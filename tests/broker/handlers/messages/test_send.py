@@ -9,8 +9,9 @@ import pytest
 from tests.broker.conftest import LocalBroker, failing, not_none
 
 from roquet.broker.operations.progress import BrokerProgress
-from roquet.model.errors import StoreFailed, StoreFull
+from roquet.model.errors import StoreError, StoreFailed, StoreFull
 from roquet.net.router import HandlerReply
+from roquet.store.consume_queue.queue import ConsumeQueue
 from roquet.store.filesystem.files import RealFiles
 from roquet.wire.calls.send import Send, SendBatch, SendLongNames
 from roquet.wire.codes import ResponseCode
@@ -123,6 +124,18 @@ async def test_a_full_disk_is_answered_and_reads_go_on(
     reply = broker.send()
     assert (reply.code, reply.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full")
     assert broker.log.store.read("orders", 0, 0).count == 1
+
+
+@pytest.mark.parametrize("fields", [{}, {"body": BATCH, "batch": True}])
+async def test_a_message_that_may_be_stored_all_the_same_is_not_called_refused(
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
+) -> None:
+    broker.send()
+    with monkeypatch.context() as patch:
+        for name in ("put", "put_many", "undo_append"):
+            patch.setattr(ConsumeQueue, name, failing(StoreError("no memory")))
+        assert broker.send(**fields).code == ResponseCode.SYSTEM_ERROR
+    assert broker.send(**fields).code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize("settings", [{"auto_create_topic": False}])
