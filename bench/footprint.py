@@ -95,7 +95,7 @@ def dev(_: argparse.Namespace, folder: Path) -> Iterator[Row]:
 
 
 def demo(given: argparse.Namespace, folder: Path) -> Iterator[Row]:
-    """Spark's part of the demo: two starts, and what they write."""
+    """Spark's part of the demo: the stream, stopped once, and its table."""
     command = [*ROQUET, "demo", "--html", str(folder / "demo.html")]
     command += ["--flights", str(given.flights)] if given.flights else []
     began = 0.0

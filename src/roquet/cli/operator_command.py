@@ -25,7 +25,6 @@ import msgspec
 import typer
 
 from roquet.cli.command_options import CommandOptions, declared
-from roquet.cli.process import runtime
 from roquet.cli.terminal import output
 from roquet.cli.terminal.arguments import NamesrvOption, ProfileOption, namesrv_addresses
 from roquet.cli.terminal.command_help import HelpfulGroup
@@ -144,6 +143,8 @@ def as_command(
 
     @wraps(function)
     def command(**values: Any) -> None:
+        from roquet.cli.process import runtime  # here: a help text needs no event loop
+
         runtime.log_to_stderr(verbose=values.get("verbose", False))
         values.setdefault("json", False)
         with _environment(values):
@@ -227,6 +228,8 @@ def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """Call a function, or run a coroutine; addresses for `admin` become a client."""
     if not iscoroutinefunction(function):
         return function(**arguments)
+
+    from roquet.cli.process import runtime  # here: as above
 
     async def run() -> Any:
         if "admin" not in arguments:

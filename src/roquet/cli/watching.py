@@ -7,7 +7,6 @@
 An error of the first look ends the command. Later ones are shown, since the cluster may come back.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import zip_longest
@@ -16,11 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
-from roquet.cli.process import runtime
 from roquet.cli.terminal import output
 from roquet.cli.terminal.result import Result
 from roquet.model.errors import RoquetError
-from roquet.net.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -89,6 +86,10 @@ async def watch(look: Callable[[], Awaitable[Result]], seconds: float, *, as_jso
 
 
 async def _results(look: Callable[[], Awaitable[Result]], seconds: float) -> AsyncIterator[Result]:
+    import asyncio  # here: a help text needs no event loop
+
+    from roquet.cli.process import runtime
+
     stop = runtime.stop_signal()
     yield await look()
     while not stop.is_set():
@@ -104,6 +105,8 @@ async def _results(look: Callable[[], Awaitable[Result]], seconds: float) -> Asy
 
 def _picture(result: Result) -> Iterator["RenderableType"]:
     """The time, the result, and what is wrong in red."""
+    from roquet.net.clock import SYSTEM_CLOCK  # here: as above
+
     yield output.styled_text(output.time_text(SYSTEM_CLOCK.now_ms()), "dim")
     yield from result.text
     yield from result.hints

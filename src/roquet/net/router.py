@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -128,7 +128,7 @@ class HeldReply(msgspec.Struct, eq=False):
         self.decide(self, reached)
 
 
-class DeferredReply(NamedTuple):
+class DeferredReply(msgspec.Struct, frozen=True):
     """A reply that is not ready yet, and the limit that counts its request until then."""
 
     frame: Coroutine[Any, Any, bytes | None]

@@ -2,7 +2,7 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import msgspec
@@ -47,6 +47,7 @@ def settings(namesrv: str, directory: Path) -> PipelineSettings:
         table=str(directory / "table"),
         checkpoint=str(directory / "checkpoint"),
         flights=100,
+        facts=str(directory / "facts.json"),
     )
 
 
@@ -56,15 +57,16 @@ def test_a_stream_that_was_stopped_in_the_middle_ends_with_every_row_once(
     spark: "SparkSession", namesrv: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = settings(namesrv, tmp_path)
-    half = msgspec.structs.replace(whole, stop_after=30)
-    pipeline.follow(pipeline.start(pipeline.rows_to_write(spark, half), half), half)
-    first = [
+    rows = pipeline.rows_to_write(spark, whole)
+    written = pipeline.follow(pipeline.start(rows, whole), 0, 30)
+    lines = [
         msgspec.json.decode(line, type=RowsWritten)
         for line in capsys.readouterr().out.split("\n")
         if line
     ]
-    assert first[-1].rows >= 30
-    pipeline.follow(pipeline.start(pipeline.rows_to_write(spark, whole), whole), whole)
+    assert lines[-1] == RowsWritten(written, stopped=True)
+    assert 30 <= written < 100
+    assert pipeline.follow(pipeline.start(rows, whole), written) == 100
     table = spark.read.parquet(whole.table)
     facts = pipeline.table_facts(table.toArrow())
     assert (facts.rows, facts.distinct, facts.gaps, facts.disordered) == (100, 100, 0, 0)
@@ -92,7 +94,42 @@ def test_settings_travel_on_a_command_line() -> None:
 
 def test_progress_is_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
     pipeline.say(RowsWritten(7))
-    assert capsys.readouterr().out == '{"rows":7,"ended":false}\n'
+    assert capsys.readouterr().out == '{"rows":7,"stopped":false}\n'
+
+
+class ScriptedQuery:
+    """A stream that writes ten rows between two looks, and ends after three of them."""
+
+    def __init__(self) -> None:
+        self.recentProgress: list[Any] = []
+        self.is_stopped = False
+
+    def awaitTermination(self, _seconds: float) -> bool:  # noqa: N802 - as above
+        self.recentProgress.append(mock.Mock(numInputRows=10))
+        return len(self.recentProgress) == 3
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+@pytest.mark.parametrize(
+    ("stop_at", "reported"),
+    [
+        (None, [(15, False), (25, False), (35, False)]),
+        (20, [(15, False), (25, True)]),
+        (35, [(15, False), (25, False), (35, True)]),
+    ],
+)
+def test_a_stream_is_followed_to_its_end_or_stopped_at_a_number_of_rows(
+    stop_at: int | None,
+    reported: Sequence[tuple[int, bool]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    query: Any = ScriptedQuery()
+    assert pipeline.follow(query, 5, stop_at) == reported[-1][0]
+    lines = capsys.readouterr().out.splitlines()
+    assert [tuple(json.loads(line).values()) for line in lines] == reported
+    assert query.is_stopped == reported[-1][1]
 
 
 def test_a_run_whose_parent_is_gone_starts_no_stream(

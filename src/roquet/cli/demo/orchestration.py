@@ -2,7 +2,7 @@
 
 file ──▶ producer ──▶ two brokers ──▶ consumers: two, then three, then one is killed
                            │
-                           └────────▶ Spark, stopped in the middle ──▶ table ──▶ verdict
+                           └────────▶ Spark stream, stopped in the middle ──▶ table ──▶ verdict
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from roquet.cli.demo import event_log, flights, pipeline
 from roquet.cli.demo.consumer_group import ConsumerProcesses, MemberSettings
 from roquet.cli.demo.facts import DemoFacts, TableFacts
 from roquet.cli.demo.report import DemoTimeline
-from roquet.cli.demo.screen import DemoProgressBar, Screen
+from roquet.cli.demo.screen import Screen
 from roquet.cli.process.child_processes import ChildProcess
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
@@ -58,7 +58,7 @@ class DemoRun:
         self._sent_ms: list[int] = []
         self._moments: list[tuple[int, str]] = []
         self._group: ConsumerProcesses
-        self._pipelines: list[ChildProcess] = []
+        self._pipeline: ChildProcess
         self._sent_so_many = {self._thirds(n): asyncio.Event() for n in (JOIN_AT, KILL_AT)}
 
     async def run(self) -> tuple[DemoFacts, DemoTimeline]:
@@ -177,45 +177,33 @@ class DemoRun:
         return sum(ends) - sum(begins)
 
     async def _start_spark(self) -> None:
-        """Start both Spark processes: each takes seconds to get ready, and waits for its turn."""
+        """Start the Spark process, which takes seconds to get ready."""
         settings = pipeline.PipelineSettings(
             namesrv=self._namesrv,
             topic=flights.TOPIC,
             table=str(self._directory / "flights.parquet"),
             checkpoint=str(self._directory / "checkpoint"),
             flights=self._count,
+            facts=str(self._facts),
         )
-        half = msgspec.structs.replace(settings, stop_after=self._count // 2)
-        rest = msgspec.structs.replace(settings, facts=str(self._facts))
-        for number, each in enumerate((half, rest), 1):
-            child = await ChildProcess.start(
-                f"spark-{number}", PIPELINE, msgspec.json.encode(each).decode(), logs=self._logs
-            )
-            self._running.push_async_callback(child.stop)
-            self._pipelines.append(child)
+        self._pipeline = await ChildProcess.start(
+            "spark", PIPELINE, msgspec.json.encode(settings).decode(), logs=self._logs
+        )
+        self._running.push_async_callback(self._pipeline.stop)
 
     async def _to_the_table(self) -> TableFacts:
-        """Run Spark, stopped in the middle and started again; returns the table's counts."""
+        """Run the stream, stopped in the middle and started again; returns the table's counts."""
         self._screen.step("Spark streams the topic to a Parquet table")
-        first, second = self._pipelines
+        self._pipeline.write_line("begin")
         with self._screen.bar("rows", self._count) as bar:
-            rows = await self._run_pipeline(first, bar, 0)
-            self._screen.step(f"  stopped with {rows:,} rows in the table; started again")
-            await self._run_pipeline(second, bar, rows)
-        for child in self._pipelines:
-            await child.wait_success()
+            async for line in self._pipeline.lines():
+                written = msgspec.json.decode(line, type=pipeline.RowsWritten)
+                bar.to(written.rows)
+                if written.stopped:
+                    rows = f"{written.rows:,}"
+                    self._screen.step(f"  stopped with {rows} rows in the table; started again")
+        await self._pipeline.wait_success()
         return msgspec.json.decode(self._facts.read_bytes(), type=TableFacts)
-
-    async def _run_pipeline(self, child: ChildProcess, bar: DemoProgressBar, before: int) -> int:
-        """Let a Spark process write rows; returns those in the table, `before` of them earlier."""
-        child.write_line("begin")
-        async for line in child.lines():
-            written = msgspec.json.decode(line, type=pipeline.RowsWritten)
-            bar.to(before + written.rows)
-            if written.ended:
-                return before + written.rows
-        await child.wait()
-        raise child.failure()
 
     def _thirds(self, number: int) -> int:
         return -(-self._count * number // 3)

@@ -1,8 +1,9 @@
 """Pipeline: a Spark stream from the topic to a table.
 
-A process of its own, `python -m roquet.cli.demo.pipeline SETTINGS`, so that it can be stopped in
-the middle and started again. It gets ready, begins at a line on stdin, and reports its progress on
-stdout.
+A process of its own, `python -m roquet.cli.demo.pipeline SETTINGS`. It gets ready, begins at a
+line on stdin, and reports its progress on stdout. The stream is stopped in the middle and started
+again from its checkpoint by the same Java process: another one would take longer to start than all
+rows take.
 """
 
 import sys
@@ -36,7 +37,7 @@ FACT_COLUMNS: Final = (
 """Columns that the facts are counted from."""
 
 BATCHES: Final = 4
-"""Batches of the whole topic: enough to stop in the middle of it."""
+"""Batches of the whole topic, of which the stream is stopped after half."""
 
 POLL_S: Final = 0.2
 
@@ -48,7 +49,7 @@ and gained nothing."""
 
 
 class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one run, as JSON on its command line."""
+    """Settings, as JSON on its command line."""
 
     namesrv: str
     topic: str
@@ -56,19 +57,17 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str
     flights: int
     """In the topic."""
-    stop_after: int | None = None
-    """Stop when this run wrote at least so many rows; None ends with the topic."""
-    facts: str | None = None
-    """File for the table's counts at the end; None writes none."""
+    facts: str
+    """File for the table's counts at the end."""
 
 
 class RowsWritten(msgspec.Struct, frozen=True):
     """Progress on stdout."""
 
     rows: int
-    """In the table from this run."""
-    ended: bool = False
-    """Whether the stream has ended; Spark itself takes another second for that."""
+    """In the table."""
+    stopped: bool = False
+    """Whether the stream was stopped in the middle, and is started again."""
 
 
 def transform(messages: "DataFrame") -> "DataFrame":
@@ -108,7 +107,7 @@ def start(rows: "DataFrame", settings: PipelineSettings) -> "StreamingQuery":
 
 
 def run(settings: PipelineSettings, begin: TextIO) -> None:
-    """Run the stream at a line of `begin`, and count the table if asked for.
+    """Run the stream at a line of `begin`, stopped once, and count the table.
 
     Does nothing at the end of `begin`: the parent process is gone.
     """
@@ -118,28 +117,35 @@ def run(settings: PipelineSettings, begin: TextIO) -> None:
     spark.sparkContext.setLogLevel("ERROR")
     rows = rows_to_write(spark, settings)
     if begin.readline():
-        follow(start(rows, settings), settings)
-        if settings.facts is not None:
-            table = spark.read.parquet(settings.table).select(*FACT_COLUMNS)
-            facts = table_facts(table.toArrow())
-            Path(settings.facts).write_bytes(msgspec.json.encode(facts))
+        written = follow(start(rows, settings), 0, settings.flights // 2)
+        follow(start(rows, settings), written)
+        table = spark.read.parquet(settings.table).select(*FACT_COLUMNS)
+        facts = table_facts(table.toArrow())
+        Path(settings.facts).write_bytes(msgspec.json.encode(facts))
     spark.stop()
 
 
-def follow(query: "StreamingQuery", settings: PipelineSettings) -> None:
-    """Report the stream's progress until it ends, or stop it in the middle."""
-    ended = False
-    while not ended:
+def follow(query: "StreamingQuery", before: int, stop_at: int | None = None) -> int:
+    """Report the rows in the table until the stream ends; `before` of them were there earlier.
+
+    Stops the stream when the table has `stop_at` rows; None lets it end with the topic. Gives the
+    rows.
+    """
+    rows = before
+    while True:
         # Raises what ended it; takes fractions of seconds, other than its type says.
-        ended = bool(query.awaitTermination(POLL_S))  # type: ignore[arg-type]
-        if settings.stop_after is not None and rows_written(query) >= settings.stop_after:
+        ended = query.awaitTermination(POLL_S)  # type: ignore[arg-type]
+        rows = before + rows_written(query)
+        stopped = stop_at is not None and rows >= stop_at
+        if stopped:
             query.stop()
-            ended = True
-        say(RowsWritten(rows_written(query), ended))
+        say(RowsWritten(rows, stopped))
+        if ended or stopped:
+            return rows
 
 
 def rows_written(query: "StreamingQuery") -> int:
-    """Rows of the batches that this run has finished."""
+    """Rows of the batches that this start of the stream has finished."""
     return sum(step.numInputRows for step in query.recentProgress)
 
 

@@ -5,7 +5,6 @@ in the middle of its line: a cluster that does not answer in time gives no names
 shown.
 """
 
-import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -102,6 +101,8 @@ def complete_brokers(ctx: typer.Context, incomplete: str) -> list[str]:
 def _names(
     ctx: typer.Context, incomplete: str, listed: Callable[["AdminClient"], Awaitable[Sequence[str]]]
 ) -> list[str]:
+    import asyncio
+
     from roquet.admin.client import AdminClient
     from roquet.cli.terminal.profiles import profile_environment
 
