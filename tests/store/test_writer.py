@@ -2,11 +2,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.store.conftest import NOW, DataDir, Row, draft, fill, parts, read_bodies
+from tests.store.conftest import NOW, DataDir, Row, draft, fill, index_all, parts, read_bodies
 
 from roquet.model.errors import MessageIllegal, StoreError, StoreFailed, StoreFull
 from roquet.store.filesystem.files import FileWriter
-from roquet.store.store import Draft, Store
+from roquet.store.store import AppendResult, Draft, Store
+from roquet.wire.calls.send import Send
+from roquet.wire.fields import encode_call
+from roquet.wire.plain_send import PlainSend, plain_sends
 from roquet.wire.records.record import decode
 
 pytestmark = pytest.mark.usefixtures("form")
@@ -282,3 +285,94 @@ def test_a_queue_that_begins_late_is_filled_although_the_first_try_failed(
             store.append(draft(), NOW)
     assert store.append(draft(), NOW).queue_offset == 3
     assert store_dir.entry("T", 0, 2)[1] > 0, "else a recovery would take the queue for empty"
+
+
+# Plain sends: see wire.plain_send.
+
+TAIL = b"CLUSTER\x01c\x02"
+
+
+def plain(body: bytes = b"body", queue_id: int = 0) -> PlainSend:
+    """A plain send, as the compiled reader gives it where it is in use."""
+    call = Send(
+        producer_group="g", topic="T", queue_id=queue_id, born_timestamp=NOW - 7, flag=5,
+        reconsume_times=2, properties="UNIQ_KEY\x01U1\x02KEYS\x01k\x02TAGS\x01red\x02", body=body,
+    )  # fmt: skip
+    found = plain_sends(encode_call(call, opaque=1), 1 << 24)
+    return found[0] if found else PlainSend(
+        opaque=1, serialize_type=0, language=12, version=1, topic="T", queue_id=queue_id,
+        sys_flag=0, born_timestamp=NOW - 7, flag=5, reconsume_times=2,
+        properties=call.properties.encode(), tag_code=112785, unique_key="U1", fields=b"",
+        body=body, end=0,
+    )  # fmt: skip
+
+
+def draft_of(send: PlainSend) -> Draft:
+    return Draft(
+        send.topic, send.queue_id, send.body, send.properties + TAIL, send.tag_code, send.flag,
+        16, send.born_timestamp, bytes(range(20)), b"12345678", send.reconsume_times,
+    )  # fmt: skip
+
+
+def append_plain(store: Store, send: PlainSend) -> AppendResult | None:
+    return store.append_plain(send, 16, bytes(range(20)), b"12345678", TAIL, NOW)
+
+
+def test_a_plain_send_is_stored_as_its_draft_is() -> None:
+    one, other = DataDir(), DataDir()
+    usual, plainly = one.open(), other.open()
+    stored = [usual.append(draft_of(plain(bytes([n]), n % 2)), NOW) for n in range(200)]
+    found, straight = [], 0
+    for n in range(200):
+        send = plain(bytes([n]), n % 2)
+        result = append_plain(plainly, send)
+        straight += result is not None
+        found.append(result or plainly.append(draft_of(send), NOW))
+    assert found == stored
+    assert 100 < straight < 195, "some begin a queue, a file of it, or a file of the log"
+    assert plainly.end_position == usual.end_position
+    index_all(usual)
+    index_all(plainly)
+    assert plainly.query("T", "k") == usual.query("T", "k")
+    plainly.flush_all(NOW)
+    usual.flush_all(NOW)
+    assert other.snapshot() == one.snapshot()
+    assert read_bodies(other.open_after_kill(), "T", 1) == [bytes([n]) for n in range(1, 200, 2)]
+
+
+def test_a_plain_send_without_its_places_in_memory_is_left(store_dir: DataDir) -> None:
+    store, opened = store_dir.open_parts()
+    assert append_plain(store, plain()) is None
+    assert store.end_position == 0
+    store.append(draft(), NOW)
+    before = store_dir.snapshot()
+    assert append_plain(store, plain(queue_id=1)) is None
+    assert append_plain(store, plain(b"x" * 2048)) is None
+    for file in (opened.log.tail, opened.queues.obtain("T", 0).tail):
+        assert file is not None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(file, "mapped_view", None)
+            assert append_plain(store, plain()) is None
+    assert store_dir.snapshot() == before
+    assert append_plain(store, plain()) is not None
+
+
+def test_a_plain_send_is_left_where_a_draft_is_refused(store: Store) -> None:
+    store.append(draft(), NOW)
+    store.refuse_appends("this log is a copy")
+    assert append_plain(store, plain()) is None
+    store.refuse_appends(None)
+    assert append_plain(store, plain()) is not None
+    store.fail("the disk lost a write")
+    assert append_plain(store, plain()) is None
+    store.close(NOW)
+    assert append_plain(store, plain()) is None
+
+
+def test_a_listener_hears_of_plain_sends(store: Store) -> None:
+    ends: list[int] = []
+    store.append(draft(), NOW)
+    store.on_append(lambda: ends.append(store.end_position))
+    assert append_plain(store, plain(b"x" * 2048)) is None
+    assert append_plain(store, plain()) is not None
+    assert ends == [store.end_position]

@@ -15,7 +15,7 @@ from roquet.wire.calls.send import Send, SendBatch, SendLongNames
 from roquet.wire.codes import Language, SerializeType
 from roquet.wire.command import Command, decode
 from roquet.wire.fields import decode_call, encode_call, to_ext
-from roquet.wire.plain_send import PlainSend, plain_sends, stored_reply
+from roquet.wire.plain_send import PlainSend, plain_sends, put_send, stored_reply
 from roquet.wire.records.speedups import COMPILED, use_compiled
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="without a compiler there are none")
@@ -59,6 +59,13 @@ def with_header(changed: dict[str, Any], fields: dict[str, Any]) -> bytes:
     return (4 + len(text) + len(rest)).to_bytes(4) + len(text).to_bytes(4) + text + rest
 
 
+def read(chunk: bytes, size_max: int) -> list[PlainSend]:
+    """The plain sends that the compiled reader finds, as values that can be compared."""
+    names = PlainSend.__struct_fields__
+    found = plain_sends(chunk, size_max)
+    return [PlainSend(*[getattr(send, name) for name in names]) for send in found]
+
+
 def read_as_usual(raw: bytes, end: int = 0) -> PlainSend:
     """The same request by command and call, as every other one is read."""
     command = decode(raw[4:])
@@ -91,7 +98,7 @@ def read_as_usual(raw: bytes, end: int = 0) -> PlainSend:
 @pytest.mark.parametrize("form", FORMS)
 def test_an_ordinary_send_is_read_in_one_pass(form: int) -> None:
     raw = frame(make(reconsume_times=2, flag=5, sys_flag=1), form, language=Language.GO)
-    assert plain_sends(raw, SIZE_MAX) == [read_as_usual(raw)]
+    assert read(raw, SIZE_MAX) == [read_as_usual(raw)]
 
 
 @given(
@@ -116,7 +123,7 @@ def test_what_is_found_is_what_the_ordinary_way_reads(
     form: int, fields: dict[str, Any], number: int
 ) -> None:
     raw, plain = frame(make(**fields), form), frame(make(), form)
-    found = plain_sends(plain * number + raw, SIZE_MAX)
+    found = read(plain * number + raw, SIZE_MAX)
     assert found[:number] == [read_as_usual(plain, len(plain) * (n + 1)) for n in range(number)]
     if len(found) > number:
         assert found[number:] == [read_as_usual(raw, len(plain) * number + len(raw))]
@@ -126,15 +133,15 @@ def test_what_is_found_is_what_the_ordinary_way_reads(
 def test_a_frame_that_is_cut_ends_them(form: int) -> None:
     raw = frame(make(), form)
     for size in range(len(raw)):
-        assert len(plain_sends(raw + raw[:size], SIZE_MAX)) == 1
-    assert plain_sends(b"", SIZE_MAX) == []
-    assert plain_sends(raw + b"\0\0\0\0", SIZE_MAX) == [read_as_usual(raw)]
+        assert len(read(raw + raw[:size], SIZE_MAX)) == 1
+    assert read(b"", SIZE_MAX) == []
+    assert read(raw + b"\0\0\0\0", SIZE_MAX) == [read_as_usual(raw)]
 
 
 def test_a_frame_over_the_limit_is_left() -> None:
     raw = frame(make())
-    assert plain_sends(raw, len(raw) - 4) == [read_as_usual(raw)]
-    assert plain_sends(raw, len(raw) - 5) == []
+    assert read(raw, len(raw) - 4) == [read_as_usual(raw)]
+    assert read(raw, len(raw) - 5) == []
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -153,10 +160,15 @@ def test_a_frame_over_the_limit_is_left() -> None:
         {"properties": PROPERTIES + "\x01\x02"},
         {"properties": "UNIQ_KEY\x01é\x02"},
         {"born_timestamp": -1},
+        {"body": b""},
+        {"sys_flag": 4},
+        {"sys_flag": 8 | 1},
+        {"topic": ""},
+        {"topic": "%RETRY%billing"},
     ],
 )
 def test_a_message_that_asks_for_more_is_left(form: int, fields: dict[str, Any]) -> None:
-    assert plain_sends(frame(make(**fields), form), SIZE_MAX) == []
+    assert read(frame(make(**fields), form), SIZE_MAX) == []
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -167,7 +179,7 @@ def test_other_requests_are_left(form: int) -> None:
         frame(SendLongNames(**to_fields(make())), form),
     ]
     for raw in others:
-        assert plain_sends(raw, SIZE_MAX) == []
+        assert read(raw, SIZE_MAX) == []
 
 
 def to_fields(send: Send) -> dict[str, Any]:
@@ -189,28 +201,32 @@ ODD_HEADERS = (
 
 @pytest.mark.parametrize("header", ODD_HEADERS, ids=str)
 def test_headers_that_nobody_writes_so_are_left(header: dict[str, Any]) -> None:
-    assert plain_sends(with_header(header, {}), SIZE_MAX) == []
+    assert read(with_header(header, {}), SIZE_MAX) == []
 
 
 @pytest.mark.parametrize("fields", ODD_FIELDS, ids=ascii)
 def test_fields_that_nobody_writes_so_are_left(fields: dict[str, Any]) -> None:
-    assert plain_sends(with_header({}, fields), SIZE_MAX) == []
+    assert read(with_header({}, fields), SIZE_MAX) == []
 
 
 def test_a_field_that_is_given_twice_leaves_the_request() -> None:
     raw = frame(make()).replace(b'"e":"3"', b'"e":"3","e":"4"')
     size, head = int.from_bytes(raw[:4]) + 8, int.from_bytes(raw[4:8]) + 8
-    assert plain_sends(size.to_bytes(4) + head.to_bytes(4) + raw[8:], SIZE_MAX) == []
+    assert read(size.to_bytes(4) + head.to_bytes(4) + raw[8:], SIZE_MAX) == []
 
 
 def test_fields_that_sends_do_not_have_are_passed_over() -> None:
     raw = with_header({}, {"AccessKey": "k", "z": "1"})
-    assert plain_sends(raw, SIZE_MAX) == [read_as_usual(raw)]
+    assert read(raw, SIZE_MAX) == [read_as_usual(raw)]
 
 
 def test_the_fields_are_kept_as_they_are_signed() -> None:
-    json_send, compact_send = (plain_sends(frame(make(), form), SIZE_MAX)[0] for form in FORMS)
-    for send in (json_send, compact_send):
+    for form in FORMS:
+        (send,), (same,) = (
+            plain_sends(frame(make(), form), SIZE_MAX),
+            read(frame(make(), form), SIZE_MAX),
+        )
+        assert send.signed_fields == same.signed_fields
         command = Command(310, fields=send.signed_fields)
         assert command.ext == {n: v for n, v in to_ext(make()).items() if v}
 
@@ -218,9 +234,19 @@ def test_the_fields_are_kept_as_they_are_signed() -> None:
 def test_without_compiled_forms_none_is_found() -> None:
     before = use_compiled(False)
     try:
-        assert plain_sends(frame(make()), SIZE_MAX) == []
+        assert read(frame(make()), SIZE_MAX) == []
     finally:
         use_compiled(before)
+
+
+def make_plain(form: int = SerializeType.JSON, opaque: int = 7, **fields: Any) -> PlainSend:
+    """A plain send as the compiled reader gives it."""
+    raw = encode_call(make(**fields), opaque=opaque, serialize_type=form)
+    (send,) = plain_sends(raw, SIZE_MAX)
+    return send
+
+
+ASCII = st.text(st.characters(codec="ascii", exclude_characters="\x01\x02"), min_size=1, max_size=8)
 
 
 @given(
@@ -228,7 +254,7 @@ def test_without_compiled_forms_none_is_found() -> None:
     form=st.sampled_from(FORMS),
     host=st.binary(min_size=8, max_size=8) | st.binary(min_size=20, max_size=20),
     numbers=st.tuples(st.integers(0, 2**62), st.integers(0, 2**31 - 1), st.integers(0, 2**62)),
-    key=TEXTS | st.just("7F01" * 8) | st.just("k" * 9_000),
+    key=ASCII | st.just("7F01" * 8) | st.just("k" * 9_000),
     region=TEXTS | st.just("DefaultRegion") | st.just("\ud800"),
     trace_on=st.booleans(),
 )
@@ -237,6 +263,53 @@ def test_replies_are_those_of_the_ordinary_way(
     trace_on: bool,
 ) -> None:  # fmt: skip
     position, queue_id, offset = numbers
-    given_ = (opaque, int(form), host, position, queue_id, offset, key, region, trace_on)
+    send = make_plain(form, opaque, queue_id=queue_id, properties=f"UNIQ_KEY\x01{key}\x02")
+    given_ = (send, host, position, offset, region, trace_on)
     usual: Any = unwrap(stored_reply)
     assert stored_reply(*given_) == usual(*given_)
+
+
+def put(form: Any, send: Any, room: int, *more: Any) -> tuple[Any, bytes, bytes]:
+    """What a form of `put_send` gives, and what it wrote."""
+    records, entries = bytearray(700), bytearray(100)
+    size = form(send, memoryview(records), 50, room, memoryview(entries), 40, *more)
+    return size, bytes(records), bytes(entries)
+
+
+@given(
+    form=st.sampled_from(FORMS),
+    fields=st.fixed_dictionaries(
+        {"body": st.binary(min_size=1, max_size=200)},
+        optional={
+            "topic": ASCII.filter(lambda topic: topic[0] != "%"), "queue_id": NUMBERS,
+            "flag": NUMBERS, "reconsume_times": NUMBERS, "born_timestamp": st.integers(0, 2**59),
+        },
+    ),
+    room=st.sampled_from([0, 50, 300, 600]),
+    numbers=st.tuples(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 2**62)),
+    is_v6=st.booleans(),
+    tail=st.sampled_from([b"", b"CLUSTER\x01c\x02", b"x" * 32_767]),
+)  # fmt: skip
+def test_a_record_is_written_with_its_entry_or_not_at_all(
+    form: int, fields: dict[str, Any], room: int, numbers: tuple[int, int, int], is_v6: bool,
+    tail: bytes,
+) -> None:  # fmt: skip
+    send = make_plain(form, **fields)
+    offset, position, now_ms = numbers
+    host, flags = (bytes(range(20)), 16) if is_v6 else (b"hostport", 0)
+    more = (offset, position, flags, host, now_ms, b"12345678", send.topic.encode(), tail)
+    usual: Any = unwrap(put_send)
+    size, records, entries = put(put_send, send, room, *more)
+    assert (size, records, entries) == put(usual, send, room, *more)
+    assert size <= room
+    assert (size == 0) == (records == bytes(700)) == (entries == bytes(100))
+
+
+@pytest.mark.parametrize(("at", "entry_at"), [(-1, 0), (690, 0), (0, 81), (0, -20)])
+def test_a_record_outside_of_its_map_is_not_written(at: int, entry_at: int) -> None:
+    records, entries = bytearray(700), bytearray(100)
+    with pytest.raises(ValueError, match="different structures"):
+        put_send(
+            make_plain(), memoryview(records), at, 600, memoryview(entries), entry_at,
+            0, 0, 0, bytes(8), 0, bytes(8), b"T", b"",
+        )  # fmt: skip

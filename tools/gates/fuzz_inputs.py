@@ -690,16 +690,51 @@ def plain_sends(r: Random) -> Case:
     chunk = b"".join(frames)
     if r.random() < 0.5:
         chunk = damage(r, chunk)
-    return Case((chunk, r.choice((1 << 24, 1 << 24, 200))))
+    return Case((chunk, r.choice((1 << 24, 1 << 24, 200))), send_values)
+
+
+def send_values(sends: Sequence[plain_send.PlainSend]) -> list[tuple[Any, ...]]:
+    """The values of plain sends, whichever reader has made them."""
+    names = (*plain_send.PlainSend.__struct_fields__, "body_size", "signed_fields")
+    return [tuple(getattr(send, name) for name in names) for send in sends]
+
+
+def plain_send_of(r: Random) -> plain_send.PlainSend:
+    """One plain send, mostly as the compiled reader makes it."""
+    key, form = r.choice([word for word in WORDS if word and word.isascii()]), r.randrange(2)
+    call = Send(
+        producer_group="g", topic=r.choice(("T", "t" * 200, "é")), queue_id=r.randrange(1 << 31),
+        born_timestamp=r.randrange(1 << 58), flag=r.randrange(1 << 31), body=b"x" + body_of(r),
+        properties=f"UNIQ_KEY\x01{key}\x02" + "KEYS\x01k\x02" * r.randrange(9),
+    )  # fmt: skip
+    raw = encode_call(call, opaque=r.randrange(1 << 31), serialize_type=form)
+    (send,) = plain_send.plain_sends(raw, 1 << 24)
+    if r.random() < 0.05:
+        names = plain_send.PlainSend.__struct_fields__
+        return plain_send.PlainSend(*[getattr(send, name) for name in names])
+    return send
+
+
+def put_send(r: Random) -> Case:
+    """A plain send and two maps, in which there may be no room; numbers fit."""
+    records, entries = bytearray(r.choice((0, 100, 500, 9_000))), bytearray(r.choice((0, 19, 60)))
+    at, entry_at = (r.choice((0, 1, 20, number(r, 64) % 2**62, -1)) for _ in range(2))
+    room = r.choice((0, 200, len(records) - at, 2**62, -1))
+    offset, position, now_ms = (r.randrange(1 << r.choice((8, 62))) for _ in range(3))
+    hosts = [r.randbytes(r.choice((8, 8, 20, 7))) for _ in range(2)]
+    sys_flag = r.choice((0, 0, 16, 32, 48, 1 << 30))
+    topic, tail = topic_of(r), r.choice((b"", b"CLUSTER\x01c\x02", bytes(32_767)))
+    return Case((
+        plain_send_of(r), records, at, room, entries, entry_at, offset, position, sys_flag,
+        hosts[0], now_ms, hosts[1], topic, tail,
+    ))  # fmt: skip
 
 
 def stored_reply(r: Random) -> Case:
     """The parts of a reply, whose texts are mostly plain; numbers fit, as those of a store do."""
-    host, form = r.randbytes(r.choice((8, 8, 20, 7, 21, 40))), r.randrange(2)
+    host = r.randbytes(r.choice((8, 8, 20, 7, 21, 40)))
     position, offset = r.randrange(1 << r.choice((8, 63))), r.randrange(1 << r.choice((8, 63)))
-    opaque, queue_id = r.randrange(-(1 << 31), 1 << 31), r.randrange(1 << r.choice((3, 31)))
-    key, region = r.choice(WORDS), r.choice(WORDS)
-    return Case((opaque, form, host, position, queue_id, offset, key, region, r.random() < 0.5))
+    return Case((plain_send_of(r), host, position, offset, r.choice(WORDS), r.random() < 0.5))
 
 
 def usual_sends(chunk: bytes, size_max: int) -> list[plain_send.PlainSend]:
@@ -740,8 +775,8 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
     for call in (
         item_columns, encode_items, pack, pack_batch, pack_pairs, whole_records, property_finder,
         property_positions, record_matcher, plain_facts, plain_batch, key_hashes, link_entries,
-        entry_columns, sum_sizes, contains, decode, decode_whole, plain_sends, stored_reply,
-        encode_frame, join_entries, join_ranges, join_properties, batch_body,
+        entry_columns, sum_sizes, contains, decode, decode_whole, plain_sends, put_send,
+        stored_reply, encode_frame, join_entries, join_ranges, join_properties, batch_body,
         offset_message_ids, numbered_texts, record_positions, cut_slices, split_texts,
         plain_records, signed_by,
     )

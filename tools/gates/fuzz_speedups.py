@@ -69,7 +69,7 @@ FORMS: Final[dict[str, Any]] = {
         encode.join_properties, column_slices.contains,
         encode.batch_body, property_columns.numbered_texts, record_layout.record_positions,
         column_slices.cut_slices, properties.split_texts, queue_builder.plain_records,
-        signing.signed_by, plain_send.stored_reply,
+        signing.signed_by, plain_send.put_send, plain_send.stored_reply,
     )
 }  # fmt: skip
 FORMS["plain_sends"] = usual_sends

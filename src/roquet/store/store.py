@@ -30,6 +30,7 @@ from roquet.store.recovery.scrub import Scrub
 from roquet.store.replication.replicated_log import ReplicatedLog, replicated_log
 from roquet.store.retention import TopicRemoval, UnreadMessages
 from roquet.store.writer import AppendBatchResult, AppendResult, Draft, RecordWriter
+from roquet.wire.plain_send import PlainSend
 from roquet.wire.records.record import BatchColumns
 
 __all__ = [
@@ -131,6 +132,21 @@ class Store(RecordReader):
         if self._refusal is not None:
             raise self._refused()
         return self._write(draft, now_ms)
+
+    def append_plain(
+        self, send: PlainSend, sys_flag: int, born_host: bytes, store_host: bytes, tail: bytes,
+        now_ms: int,
+    ) -> AppendResult | None:  # fmt: skip
+        """Store a plain send, whose properties `tail` ends, if there is room in memory for it.
+
+        None, with nothing stored, if there is none, or where `append` would refuse it.
+        """
+        if self._refusal is not None or self._own_refusal is not None:
+            return None
+        stored = self._writer.append_plain(send, sys_flag, born_host, store_host, tail, now_ms)
+        if stored is not None and self._on_append is not None:
+            self._on_append()
+        return stored
 
     def append_batch(self, draft: Draft, parts: BatchColumns, now_ms: int) -> AppendBatchResult:
         """Store messages adjacently in one file: all of them or, raising, none.

@@ -6,11 +6,13 @@ from typing import Final
 import msgspec
 
 from roquet.model.errors import MessageIllegal, StoreError, StoreFailed
-from roquet.store.commit_log.log import CommitLog
+from roquet.store.commit_log.log import WRITE_PAST_MAP_MIN, CommitLog
 from roquet.store.consume_queue.entries import entry_columns
 from roquet.store.consume_queue.queue import ConsumeQueue
 from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.rebuild import has_entry
+from roquet.store.layout import ENTRY_SIZE
+from roquet.wire.plain_send import PlainSend, put_send
 from roquet.wire.records.record import (
     ENDS_IN_ZERO,
     BatchColumns,
@@ -24,6 +26,8 @@ _MAYBE_WITHOUT_ENTRY: Final = 4 | 8 | 128
 """Flags of prepared, committed, rolled back and inner batch records: not all of them have a queue
 entry."""
 
+PUT_MAX: Final = WRITE_PAST_MAP_MIN - 1
+"""Bytes of a record that is written straight into the log's map."""
 
 SPLIT_BODY_MIN: Final = 256 * 1024
 """Bytes of a body from which two more system calls cost less than a copy of it."""
@@ -105,6 +109,40 @@ class RecordWriter:
             self._undo(queue, offset, position, size, error)
             raise
         commit_log.unindexed.add(position, size, queue.name, draft.properties, now_ms)
+        commit_log.last, commit_log.end = position, position + size
+        return AppendResult(offset, position, size)
+
+    def append_plain(
+        self, send: PlainSend, sys_flag: int, born_host: bytes, store_host: bytes, tail: bytes,
+        now_ms: int,
+    ) -> AppendResult | None:  # fmt: skip
+        """Store a plain send, whose properties `tail` ends; None, with nothing done, for another.
+
+        It is stored when its record, below the size of a write without the map, and its entry have
+        their places in memory: then nothing can fail.
+        """
+        queue, commit_log = self._loaded.get((send.topic, send.queue_id)), self._log
+        if queue is None or queue.tail is None or commit_log.tail is None:
+            return None
+        offset, position = queue.end, commit_log.end
+        log_file, queue_file = commit_log.tail, queue.tail
+        records, entries = log_file.mapped_view, queue_file.mapped_view
+        room = commit_log.capacity - position
+        room = room if room < PUT_MAX else PUT_MAX  # noqa: FURB136 - a call costs
+        if offset >= queue.capacity or records is None or entries is None:
+            return None
+        size = put_send(
+            send, records, position - log_file.start, room, entries,
+            offset * ENTRY_SIZE - queue_file.start, offset, position, sys_flag, born_host, now_ms,
+            store_host, queue.name, tail,
+        )  # fmt: skip
+        if not size:
+            return None
+        log_file.is_used = queue_file.is_used = True
+        if not queue_file.is_dirty:
+            queue_file.mark_dirty()
+        queue.end = offset + 1
+        commit_log.unindexed.add(position, size, queue.name, send.properties, now_ms)
         commit_log.last, commit_log.end = position, position + size
         return AppendResult(offset, position, size)
 

@@ -8,12 +8,14 @@ plain send both store the same bytes and give the same reply.
 
 import msgspec
 
+from roquet.model.properties import PROPERTIES_SIZE_MAX
 from roquet.wire.calls.send import SendReply
 from roquet.wire.codes import RequestCode, SerializeType
 from roquet.wire.command import Command
 from roquet.wire.compact import PackedFields
 from roquet.wire.fields import encode_reply
 from roquet.wire.records.message_id import offset_message_id
+from roquet.wire.records.record import ENTRY, pack
 from roquet.wire.records.speedups import compiled
 
 PLAIN_CODE = int(RequestCode.SEND_MESSAGE_V2)
@@ -23,8 +25,10 @@ PLAIN_CODE = int(RequestCode.SEND_MESSAGE_V2)
 class PlainSend(msgspec.Struct, frozen=True, gc=False):
     """One request, with the names that `Send` gives its fields.
 
-    The topic's name, the queue and the size of the body are not checked. No property asks for
-    more than storing, and there is a unique key; `flag` and `sys_flag` are the message's.
+    The topic is none of a broker's own, there is a body and a unique key, and neither a property
+    nor `sys_flag` asks for more than storing. Nothing else of the topic, the queue and the size of
+    the body is checked; `flag` and `sys_flag` are the message's. The compiled reader gives objects
+    of the same attributes, whose body stays where it was received until it is written.
     """
 
     opaque: int
@@ -49,6 +53,11 @@ class PlainSend(msgspec.Struct, frozen=True, gc=False):
     """Index of the chunk's byte behind the frame."""
 
     @property
+    def body_size(self) -> int:
+        """Bytes of the body."""
+        return len(self.body)
+
+    @property
     def signed_fields(self) -> msgspec.Raw | PackedFields:
         """The header's fields as `signing.signed_by` takes them."""
         if self.serialize_type == SerializeType.JSON:
@@ -67,17 +76,49 @@ def plain_sends(chunk: bytes, size_max: int) -> list[PlainSend]:  # noqa: ARG001
 
 
 @compiled
-def stored_reply(  # noqa: PLR0913, PLR0917 - the parts of a reply
-    opaque: int, serialize_type: int, store_host: bytes, position: int, queue_id: int,
-    queue_offset: int, unique_key: str, region: str, trace_on: bool,
-) -> bytes:  # fmt: skip
+def put_send(  # noqa: PLR0913, PLR0917 - what a record is made of
+    send: PlainSend, records: memoryview, at: int, room: int, entries: memoryview, entry_at: int,
+    queue_offset: int, position: int, sys_flag: int, born_host: bytes, stored_ms: int,
+    store_host: bytes, topic: bytes, tail: bytes,
+) -> int:  # fmt: skip
+    """Write the record of a message and its queue entry into two maps; gives the record's size.
+
+    `tail` ends its properties. 0, with nothing written, for a record of more than `room` bytes, or
+    whose properties are too long.
+    """
+    properties = send.properties + tail
+    if len(properties) > PROPERTIES_SIZE_MAX:
+        return 0
+    record = pack(
+        send.queue_id, send.flag, queue_offset, position, sys_flag, send.born_timestamp, born_host,
+        stored_ms, store_host, send.reconsume_times, 0, send.body, topic, properties,
+    )  # fmt: skip
+    size = len(record)
+    if size > room:
+        return 0
+    entry = ENTRY.pack(position, size, send.tag_code)
+    records[at : at + size] = record
+    entries[entry_at : entry_at + ENTRY.size] = entry
+    return size
+
+
+@compiled
+def stored_reply(
+    send: PlainSend,
+    store_host: bytes,
+    position: int,
+    queue_offset: int,
+    region: str,
+    trace_on: bool,
+) -> bytes:
     """Encode the frame of the reply to a message that is stored at a position of the log."""
     reply = SendReply(
         msg_id=offset_message_id(store_host, position),
-        queue_id=queue_id,
+        queue_id=send.queue_id,
         queue_offset=queue_offset,
-        transaction_id=unique_key,
+        transaction_id=send.unique_key,
         region=region,
         trace_on=trace_on,
     )
-    return encode_reply(reply, Command(0, opaque=opaque, serialize_type=serialize_type))
+    command = Command(0, opaque=send.opaque, serialize_type=send.serialize_type)
+    return encode_reply(reply, command)

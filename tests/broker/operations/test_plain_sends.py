@@ -156,8 +156,14 @@ async def test_an_ordinary_message_is_stored(orders: LocalBroker) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"topic": "none"}, {"queue_id": 4}, {"queue_id": -1}, {"body": b""}, {"sys_flag": 4}],
-    ids=str,
+    [
+        {"topic": "none"},
+        {"queue_id": 4},
+        {"queue_id": -1},
+        {"body": bytes((4 << 20) + 1)},
+        {"properties": PROPERTIES + "K\x01" + "x" * 32_700 + "\x02"},
+    ],
+    ids=lambda fields: str(fields)[:20],
 )
 async def test_what_has_to_be_judged_is_left_as_it_is(
     orders: LocalBroker, fields: dict[str, Any]

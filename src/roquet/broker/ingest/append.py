@@ -19,7 +19,7 @@ from roquet.broker.refusals import no_permission
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal, RecordError, StoreError
-from roquet.model.flags import TRANSACTION_MASK, SysFlag
+from roquet.model.flags import SysFlag
 from roquet.model.names import (
     BROKER_ONLY_TOPICS,
     HALF_TOPIC,
@@ -224,26 +224,32 @@ class Ingest:
         None, with nothing stored, for a message that `append` has to judge, and for what the store
         refuses. Raises StoreFailed when it is unknown whether the message is stored.
         """
-        topic, properties = send.topic, send.properties + self._normalizer.tail
-        if (
-            not 0 < len(send.body) <= self._size_max
-            or len(properties) > names.PROPERTIES_SIZE_MAX
-            or send.sys_flag & TRANSACTION_MASK
-            or topic[:1] == "%"
-        ):
+        if send.body_size > self._size_max:
             return None
-        draft = self._draft(send, send.queue_id, peer, send.body, properties, send.tag_code)
-        try:
-            appended = self._store.append(draft, self._clock.now_ms())
-        except (MessageIllegal, struct.error, OverflowError):
-            return None
-        except StoreError as error:
-            if not error.definite:
-                raise
-            return None
-        self._arrived(topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
+        sys_flag, born_host = send.sys_flag & FROM_CLIENTS | self._store_flag, peer.host_bytes
+        if len(born_host) != IPV4_SIZE:
+            sys_flag |= BORN_HOST_V6
+        now_ms, tail = self._clock.now_ms(), self._normalizer.tail
+        appended = self._store.append_plain(
+            send, sys_flag, born_host, self._store_host, tail, now_ms
+        )
+        if appended is None:
+            properties = send.properties + tail
+            if len(properties) > names.PROPERTIES_SIZE_MAX:
+                return None
+            draft = self._draft(send, send.queue_id, peer, send.body, properties, send.tag_code)
+            try:
+                appended = self._store.append(draft, now_ms)
+            except (MessageIllegal, struct.error, OverflowError):
+                return None
+            except StoreError as error:
+                if not error.definite:
+                    raise
+                return None
+        topic = send.topic
+        self._arrived(topic, send.queue_id, appended.queue_offset, (send.tag_code,))
         if self.counts.counts_stored:
-            self._count_plain(topic, _SHARDING_KEY_BYTES in properties, appended.size)
+            self._count_plain(topic, _SHARDING_KEY_BYTES in send.properties, appended.size)
         return appended
 
     def reappend(

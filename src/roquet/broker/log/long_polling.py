@@ -188,14 +188,15 @@ class LongPolling:
 
     def arrived(self, topic: str, queue_id: int, offset: int, tag_codes: Sequence[int]) -> None:
         """Wake the waiters for messages stored from `offset` on; called for every append."""
-        if self._position is not None:
+        if self._position is None:
+            if topic in self._marks or topic in self._polled:
+                self._arrived(topic, queue_id, offset, tag_codes)
+        else:
             if len(self._hidden) >= HIDDEN_MAX:
                 self._forgotten = self._hidden[-1][0]
                 self._hidden.clear()
             self._hidden.append((self._position(), topic, queue_id, offset, tag_codes))
             self.on_hidden()
-        else:
-            self._arrived(topic, queue_id, offset, tag_codes)
 
     def hold(self, position: Callable[[], int]) -> None:
         """Let messages arrive once they are shown; `position` is where the last of them ends."""

@@ -39,6 +39,6 @@ class PlainSends(BrokerComponent, frozen=True):
         if appended is None:
             return None
         return stored_reply(
-            send.opaque, send.serialize_type, ingest.store_host, appended.position, send.queue_id,
-            appended.queue_offset, send.unique_key, config.region, config.trace_on,
+            send, ingest.store_host, appended.position, appended.queue_offset, config.region,
+            config.trace_on,
         )  # fmt: skip

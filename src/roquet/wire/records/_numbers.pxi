@@ -1,4 +1,4 @@
-# Numbers of two to eight bytes, big-endian, and lists whose items are set one by one.
+# Numbers of two to eight bytes, big-endian, checksums, and lists whose items are set one by one.
 
 cdef inline uint32_t load4(const uint8_t* at) noexcept nogil:
     return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
@@ -48,3 +48,49 @@ cdef inline void finish_list(list items) noexcept:
 
 cdef inline list listed(items):
     return <list>items if type(items) is list else list(items)
+
+
+# -- checksums -----------------------------------------------------------------------------------
+
+cdef uint32_t[8][256] _CRC      # by distance from the end of eight bytes, and by byte
+
+
+cdef void fill_crc() noexcept:
+    cdef uint32_t crc
+    cdef int number, bit, distance
+    for number in range(256):
+        crc = number
+        for bit in range(8):
+            crc = crc >> 1 ^ (0xEDB88320 if crc & 1 else 0)
+        _CRC[0][number] = crc
+    for distance in range(1, 8):
+        for number in range(256):
+            crc = _CRC[distance - 1][number]
+            _CRC[distance][number] = crc >> 8 ^ _CRC[0][crc & 255]
+
+
+fill_crc()
+
+
+cdef inline uint32_t load4_little(const uint8_t* at) noexcept nogil:
+    return at[0] | (<uint32_t>at[1] << 8) | (<uint32_t>at[2] << 16) | (<uint32_t>at[3] << 24)
+
+
+cdef uint32_t crc_of(const uint8_t* at, Py_ssize_t size) noexcept nogil:
+    """CRC-32 of bytes, as zlib computes it: a call of zlib would need an object for each body."""
+    cdef uint32_t crc = 0xFFFFFFFF, high
+    while size >= 8:
+        crc ^= load4_little(at)
+        high = load4_little(at + 4)
+        crc = (
+            _CRC[7][crc & 255] ^ _CRC[6][crc >> 8 & 255] ^ _CRC[5][crc >> 16 & 255]
+            ^ _CRC[4][crc >> 24] ^ _CRC[3][high & 255] ^ _CRC[2][high >> 8 & 255]
+            ^ _CRC[1][high >> 16 & 255] ^ _CRC[0][high >> 24]
+        )
+        at += 8
+        size -= 8
+    while size > 0:
+        crc = crc >> 8 ^ _CRC[0][(crc ^ at[0]) & 255]
+        at += 1
+        size -= 1
+    return ~crc

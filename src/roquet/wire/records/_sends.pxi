@@ -1,42 +1,87 @@
-# Plain sends: requests that store one ordinary message, read without a command in between.
+# Plain sends: requests that store one ordinary message, read without a command in between, written
+# into the log's map and answered.
 
 cdef enum:
     SEND_CODE = 310             # SEND_MESSAGE_V2, whose fields have names of one letter
     BORN_DIGITS_MAX = 18
+    TRANSACTION_BITS = 12       # of the system flag: the message belongs to a transaction
 
 cdef enum:                      # its fields, from the letter a on
     GROUP, TOPIC, DEFAULT_TOPIC, QUEUES, QUEUE, SYS_FLAG, BORN, MESSAGE_FLAG, PROPERTIES, TRIES
     UNIT_MODE, TRIES_MAX, BATCH, BROKER_NAME, SEND_LETTERS
 
 cdef bytes _SEND_START = b'{"code":310,'
-cdef object _PlainSend = None
 cdef int _PYTHON = int(Language.PYTHON)
 cdef int _VERSION = codes.VERSION
 
 
+@cython.final
+@cython.freelist(8)
+@cython.no_gc                   # nothing that it holds leads back to it
+cdef class PlainSend:
+    """A request as `wire.plain_send.PlainSend`; its body and its fields stay in the chunk."""
+
+    cdef bytes chunk
+    cdef readonly int32_t opaque
+    cdef readonly int serialize_type
+    cdef readonly object language
+    cdef readonly int version
+    cdef readonly str topic
+    cdef readonly int32_t queue_id
+    cdef readonly int32_t sys_flag
+    cdef readonly int64_t born_timestamp
+    cdef readonly int32_t flag
+    cdef readonly int32_t reconsume_times
+    cdef readonly bytes properties
+    cdef readonly int64_t tag_code
+    cdef Span key                               # in the properties
+    cdef Span header_fields                     # in the chunk
+    cdef const uint8_t* body_at                 # in the chunk
+    cdef readonly Py_ssize_t body_size
+    cdef readonly Py_ssize_t end
+
+    @property
+    def unique_key(self):
+        return PyUnicode_DecodeASCII(<char*>self.key.at, self.key.size, NULL)
+
+    @property
+    def fields(self):
+        return PyBytes_FromStringAndSize(<char*>self.header_fields.at, self.header_fields.size)
+
+    @property
+    def signed_fields(self):
+        if _PackedFields is None:
+            import_types()
+        return Raw(self.fields) if self.serialize_type == 0 else _PackedFields(self.fields, b"")
+
+    @property
+    def body(self):
+        return PyBytes_FromStringAndSize(<char*>self.body_at, self.body_size)
+
+
 def plain_sends(bytes chunk, Py_ssize_t size_max):
     """The plain sends with which a chunk begins, up to the first frame that is none."""
-    global _PlainSend
     cdef const uint8_t* start = chars(chunk)
     cdef const uint8_t* end = start + PyBytes_GET_SIZE(chunk)
     cdef const uint8_t* at = start
     cdef Py_ssize_t size
     cdef list sends = []
-    if _PlainSend is None:
-        from roquet.wire.plain_send import PlainSend as _PlainSend  # it imports this module
+    cdef PlainSend send
     while end - at >= 8:
         size = load4(at)
         if not 4 <= size <= size_max or size > end - at - 4:
             break
-        send = plain_send_at(at + 4, size, at + 4 + size - start)
+        send = plain_send_at(at + 4, size)
         if send is None:
             break
+        send.chunk = chunk
+        send.end = at + 4 + size - start
         sends.append(send)
         at += 4 + size
     return sends
 
 
-cdef object plain_send_at(const uint8_t* at, Py_ssize_t size, Py_ssize_t frame_end):
+cdef PlainSend plain_send_at(const uint8_t* at, Py_ssize_t size):
     """The plain send of a frame, given without its length word; None for another request."""
     cdef JsonHead head
     cdef Span fields
@@ -56,7 +101,7 @@ cdef object plain_send_at(const uint8_t* at, Py_ssize_t size, Py_ssize_t frame_e
         count = json_fields(found, fields.at, fields.at + fields.size)
         return plain_send(
             found, count, head.numbers[OPAQUE], 0, language_of(&head), head.numbers[VERSION],
-            fields, end, at + size, frame_end,
+            fields, end, at + size,
         )
     if at[0] != 1 or end - at < 4 + COMPACT_FIXED:
         return None
@@ -69,13 +114,13 @@ cdef object plain_send_at(const uint8_t* at, Py_ssize_t size, Py_ssize_t frame_e
     return plain_send(
         found, count, <int32_t>load4(at + 9), 1,
         _LANGUAGE_BY_CODE[at[6]] if at[6] < len(_LANGUAGE_BY_CODE) else _OTHER,
-        <int16_t>(at[7] << 8 | at[8]), fields, end, at + size, frame_end,
+        <int16_t>(at[7] << 8 | at[8]), fields, end, at + size,
     )
 
 
-cdef object plain_send(
+cdef PlainSend plain_send(
     SignedField* found, Py_ssize_t count, int64_t opaque, int form, object language,
-    int64_t version, Span fields, const uint8_t* body, const uint8_t* stop, Py_ssize_t frame_end,
+    int64_t version, Span fields, const uint8_t* body, const uint8_t* stop,
 ):
     """The plain send with some fields, whose values are as clients write them; None for others."""
     cdef SignedField* by_letter[SEND_LETTERS]
@@ -84,6 +129,8 @@ cdef object plain_send(
     cdef int64_t queue_id, born_ms = 0, unused = 0, sys_flag = 0, flag = 0, reconsume_times = 0
     cdef Py_ssize_t index
     cdef bytes text
+    cdef str topic
+    cdef PlainSend send
     memset(by_letter, 0, sizeof(by_letter))
     for index in range(count):
         field = &found[index]
@@ -114,13 +161,17 @@ cdef object plain_send(
         return None
     if not is_ascii(facts.key, facts.key_size):
         return None
-    return _PlainSend(
-        opaque, form, language, version, text_of(by_letter[TOPIC]), queue_id, sys_flag,
-        born_ms, flag, reconsume_times, text, tag_code_of(&facts),
-        PyUnicode_DecodeASCII(<char*>facts.key, facts.key_size, NULL),
-        PyBytes_FromStringAndSize(<char*>fields.at, fields.size),
-        PyBytes_FromStringAndSize(<char*>body, stop - body), frame_end,
-    )
+    topic = text_of(by_letter[TOPIC])
+    if not topic or topic[0] == u"%" or stop == body or sys_flag & TRANSACTION_BITS:
+        return None
+    send = PlainSend.__new__(PlainSend)
+    send.opaque, send.serialize_type, send.language, send.version = opaque, form, language, version
+    send.topic, send.queue_id, send.sys_flag, send.flag = topic, queue_id, sys_flag, flag
+    send.born_timestamp, send.reconsume_times = born_ms, reconsume_times
+    send.properties, send.tag_code = text, tag_code_of(&facts)
+    send.key, send.header_fields = Span(facts.key, facts.key_size), fields
+    send.body_at, send.body_size = body, stop - body
+    return send
 
 
 cdef bint read_int(SignedField* field, int64_t* number) noexcept nogil:
@@ -156,28 +207,102 @@ cdef bint is_value(SignedField* field, bytes wanted) noexcept:
     return field == NULL or is_name(field.value, field.value_size, wanted)
 
 
+# -- the log -------------------------------------------------------------------------------------
+
+def put_send(
+    send, records, Py_ssize_t at, Py_ssize_t room, entries, Py_ssize_t entry_at,
+    int64_t queue_offset, int64_t position, int32_t sys_flag, bytes born_host, int64_t stored_ms,
+    bytes store_host, bytes topic, bytes tail,
+):
+    """Write the record of a plain send and its queue entry into two maps: both or, giving 0, none."""
+    cdef Py_buffer log
+    cdef Py_buffer queue
+    cdef Fields fields
+    cdef PlainSend given
+    cdef Py_ssize_t total
+    if type(send) is not PlainSend or (<PlainSend>send).chunk is None:
+        return NotImplemented
+    given = <PlainSend>send
+    fields = fields_of(
+        given.queue_id, sys_flag, given.born_timestamp, born_host, stored_ms, store_host,
+        given.reconsume_times, 0, topic,
+    )
+    if not fits(given.properties, &fields):
+        return NotImplemented
+    total = record_size(tail, given.properties, &fields) + given.body_size
+    if total > room or text_size_of(given, tail) > PROPERTIES_SIZE_MAX:
+        return 0
+    PyObject_GetBuffer(records, &log, PyBUF_WRITABLE)
+    try:
+        PyObject_GetBuffer(entries, &queue, PyBUF_WRITABLE)
+        try:
+            if not has_room(&log, at, total) or not has_room(&queue, entry_at, ENTRY_SIZE):
+                return NotImplemented
+            write_send(<uint8_t*>log.buf + at, &fields, total, queue_offset, position, given, tail)
+            write_entry(<uint8_t*>queue.buf + entry_at, position, total, given.tag_code)
+        finally:
+            PyBuffer_Release(&queue)
+    finally:
+        PyBuffer_Release(&log)
+    return total
+
+
+cdef inline Py_ssize_t text_size_of(PlainSend send, bytes tail) noexcept:
+    """Bytes of the properties that are stored."""
+    return PyBytes_GET_SIZE(send.properties) + PyBytes_GET_SIZE(tail)
+
+
+cdef bint has_room(Py_buffer* view, Py_ssize_t at, Py_ssize_t size) noexcept:
+    """Whether bytes lie inside of a view."""
+    return 0 <= at <= view.len and size <= view.len - at
+
+
+cdef void write_send(
+    uint8_t* at, Fields* fields, Py_ssize_t total, int64_t queue_offset, int64_t position,
+    PlainSend send, bytes tail,
+) noexcept:
+    """Write the record of a plain send."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(send.properties)
+    cdef uint32_t crc = crc_of(send.body_at, send.body_size)
+    at = write_head(
+        at, fields, total, crc, send.flag, queue_offset, position, send.body_size
+    )
+    memcpy(at, send.body_at, send.body_size)
+    at = write_topic(at + send.body_size, fields)
+    store2(at, <uint32_t>text_size_of(send, tail))
+    memcpy(at + 2, chars(send.properties), size)
+    memcpy(at + 2 + size, chars(tail), PyBytes_GET_SIZE(tail))
+
+
+cdef void write_entry(uint8_t* at, int64_t position, Py_ssize_t size, int64_t tag_code) noexcept:
+    """Write a queue entry."""
+    store8(at, position)
+    store4(at + 8, <uint32_t>size)
+    store8(at + 12, tag_code)
+
+
 # -- replies -------------------------------------------------------------------------------------
 
 def stored_reply(
-    int32_t opaque, serialize_type, bytes store_host, int64_t position, int32_t queue_id,
-    int64_t queue_offset, str key, str region, trace_on,
+    send, bytes store_host, int64_t position, int64_t queue_offset, str region, trace_on,
 ):
     """The frame of the reply to a stored message; NotImplemented for texts that need escapes."""
+    cdef PlainSend given
     cdef uint8_t[HEADER_BUFFER] header
     cdef uint8_t[64] message_id
     cdef uint8_t[8] place
     cdef Out out
     cdef Py_ssize_t host_size = PyBytes_GET_SIZE(store_host), size
-    cdef bint is_json = serialize_type == 0, is_whole
+    cdef bint is_json, is_whole
     cdef const char* region_text
-    cdef const char* key_text
-    cdef Py_ssize_t region_size, key_size
+    cdef Py_ssize_t region_size
     cdef uint8_t* at
-    if host_size > 20:
+    if host_size > 20 or type(send) is not PlainSend:
         return NotImplemented
+    given = <PlainSend>send
+    is_json = given.serialize_type == 0
     try:
         region_text = PyUnicode_AsUTF8AndSize(region, &region_size)
-        key_text = PyUnicode_AsUTF8AndSize(key, &key_size)
     except UnicodeEncodeError:
         return NotImplemented
     store8(place, position)
@@ -185,7 +310,7 @@ def stored_reply(
     out.at, out.end = header + 8, header + HEADER_BUFFER
     if is_json:
         is_whole = (
-            put(&out, b'{"code":0,"flag":1,"opaque":', 28) and put_number(&out, opaque)
+            put(&out, b'{"code":0,"flag":1,"opaque":', 28) and put_number(&out, given.opaque)
             and put(&out, b',"language":"PYTHON","version":', 31) and put_number(&out, _VERSION)
             and put(&out, b',"extFields":{', 14)
         )
@@ -193,18 +318,18 @@ def stored_reply(
         memset(header + 8, 0, COMPACT_FIXED)
         header[10] = <uint8_t>_PYTHON
         store2(header + 11, <uint32_t>_VERSION)
-        store4(header + 13, <uint32_t>opaque)
+        store4(header + 13, <uint32_t>given.opaque)
         store4(header + 17, 1)
         out.at += COMPACT_FIXED
         is_whole = True
     is_whole = (
         is_whole
         and put_field(&out, b"msgId", message_id, 2 * host_size + 16, is_json)
-        and put_number_field(&out, b"queueId", queue_id, is_json)
+        and put_number_field(&out, b"queueId", given.queue_id, is_json)
         and put_number_field(&out, b"queueOffset", queue_offset, is_json)
         and put_field(&out, b"MSG_REGION", region_text, region_size, is_json)
         and put_field(&out, b"TRACE_ON", b"true" if trace_on else b"false", 4 + (not trace_on), is_json)
-        and put_field(&out, b"transactionId", key_text, key_size, is_json)
+        and put_field(&out, b"transactionId", given.key.at, given.key.size, is_json)
     )
     if is_json and is_whole:
         (out.at - 1)[0] = c"}"                # behind the last field: no comma
