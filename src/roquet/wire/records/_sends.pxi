@@ -14,8 +14,11 @@ cdef int _PYTHON = int(Language.PYTHON)
 cdef int _VERSION = codes.VERSION
 
 
-def plain_sends(bytes chunk, Py_ssize_t size_max):
-    """The plain sends with which a chunk begins, up to the first frame that is none."""
+def plain_sends(bytes chunk, Py_ssize_t size_max, dict keys or None):
+    """The plain sends with which a chunk begins, up to the first frame that is none.
+
+    With `keys` (not None) one that none of them has signed is none.
+    """
     global _PlainSend
     cdef const uint8_t* start = chars(chunk)
     cdef const uint8_t* end = start + PyBytes_GET_SIZE(chunk)
@@ -28,7 +31,7 @@ def plain_sends(bytes chunk, Py_ssize_t size_max):
         size = load4(at)
         if not 4 <= size <= size_max or size > end - at - 4:
             break
-        send = plain_send_at(at + 4, size, at + 4 + size - start)
+        send = plain_send_at(at + 4, size, at + 4 + size - start, keys)
         if send is None:
             break
         sends.append(send)
@@ -36,7 +39,7 @@ def plain_sends(bytes chunk, Py_ssize_t size_max):
     return sends
 
 
-cdef object plain_send_at(const uint8_t* at, Py_ssize_t size, Py_ssize_t frame_end):
+cdef object plain_send_at(const uint8_t* at, Py_ssize_t size, Py_ssize_t frame_end, dict keys):
     """The plain send of a frame, given without its length word; None for another request."""
     cdef JsonHead head
     cdef Span fields
@@ -56,7 +59,7 @@ cdef object plain_send_at(const uint8_t* at, Py_ssize_t size, Py_ssize_t frame_e
         count = json_fields(found, fields.at, fields.at + fields.size)
         return plain_send(
             found, count, head.numbers[OPAQUE], 0, language_of(&head), head.numbers[VERSION],
-            fields, end, at + size, frame_end,
+            end, at + size, frame_end, keys,
         )
     if at[0] != 1 or end - at < 4 + COMPACT_FIXED:
         return None
@@ -69,13 +72,13 @@ cdef object plain_send_at(const uint8_t* at, Py_ssize_t size, Py_ssize_t frame_e
     return plain_send(
         found, count, <int32_t>load4(at + 9), 1,
         _LANGUAGE_BY_CODE[at[6]] if at[6] < len(_LANGUAGE_BY_CODE) else _OTHER,
-        <int16_t>(at[7] << 8 | at[8]), fields, end, at + size, frame_end,
+        <int16_t>(at[7] << 8 | at[8]), end, at + size, frame_end, keys,
     )
 
 
 cdef object plain_send(
     SignedField* found, Py_ssize_t count, int64_t opaque, int form, object language,
-    int64_t version, Span fields, const uint8_t* body, const uint8_t* stop, Py_ssize_t frame_end,
+    int64_t version, const uint8_t* body_at, const uint8_t* stop, Py_ssize_t frame_end, dict keys,
 ):
     """The plain send with some fields, whose values are as clients write them; None for others."""
     cdef SignedField* by_letter[SEND_LETTERS]
@@ -114,12 +117,17 @@ cdef object plain_send(
         return None
     if not is_ascii(facts.key, facts.key_size):
         return None
+    body = PyBytes_FromStringAndSize(<char*>body_at, stop - body_at)
+    key = None
+    if keys is not None:
+        signer = signer_of(found, count, body, keys)
+        if signer is None or signer is NotImplemented:
+            return None
+        key = keys[signer]
     return _PlainSend(
         opaque, form, language, version, text_of(by_letter[TOPIC]), queue_id, sys_flag,
         born_ms, flag, reconsume_times, text, tag_code_of(&facts),
-        PyUnicode_DecodeASCII(<char*>facts.key, facts.key_size, NULL),
-        PyBytes_FromStringAndSize(<char*>fields.at, fields.size),
-        PyBytes_FromStringAndSize(<char*>body, stop - body), frame_end,
+        PyUnicode_DecodeASCII(<char*>facts.key, facts.key_size, NULL), body, key, frame_end,
     )
 
 
