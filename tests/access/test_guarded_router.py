@@ -9,6 +9,7 @@ from tests.access.conftest import PEER, TABLES, peer_at, request_of
 
 from roquet.access.guard import AccessGuard, AccessRules
 from roquet.access.guarded_router import GuardedRouter
+from roquet.access.required_access import REQUIRED
 from roquet.model.access import AccessTables, PolicyType
 from roquet.net.router import DeferredReply, Peer
 from roquet.rules.access.changes import change_acl, policy_entry
@@ -16,7 +17,7 @@ from roquet.wire.call import Reply
 from roquet.wire.calls.admin.settings import GetSettings
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
-from roquet.wire.codes import ResponseCode
+from roquet.wire.codes import RequestCode, ResponseCode
 from roquet.wire.command import Command, decode, encode
 from roquet.wire.plain_send import PlainSend, plain_sends
 from roquet.wire.records.speedups import COMPILED
@@ -152,21 +153,23 @@ async def test_a_pull_that_waited_is_not_checked_again_where_nothing_has_changed
 # Plain sends: see wire.plain_send.
 
 
-def send_by(
-    user: str | None,
-    topic: str = "orders",
-    form: int = 0,
-    secret: str = "",
-    received: bytes = b"x",
-) -> PlainSend:
-    """A plain send with the body b"x", in whose place another byte may be received."""
+def send_by(user: str | None, topic: str = "orders", form: int = 0, secret: str = "") -> bytes:
     call = Send(
         producer_group="g", topic=topic, queue_id=0, born_timestamp=1, body=b"x",
         properties="UNIQ_KEY\x01k\x02",
     )  # fmt: skip
-    command = request_of(call, user, secret or None, serialize_type=form)
-    (send,) = plain_sends(encode(command)[:-1] + received, 1 << 24)
-    return send
+    return encode(request_of(call, user, secret or None, serialize_type=form))
+
+
+def read_by(router: GuardedRouter, raw: bytes) -> list[PlainSend]:
+    """The plain sends that a connection reads from its bytes."""
+    return plain_sends(raw, 1 << 24, router.plain_keys) if router.is_plain_open() else []
+
+
+def served_plain(router: GuardedRouter, raw: bytes, peer: Peer = PEER) -> bytes | None:
+    """The reply of the short way to a request, None where it is left to the ordinary one."""
+    sends = read_by(router, raw)
+    return router.serve_plain(sends[0], peer) if sends else None
 
 
 @pytest.fixture
@@ -189,41 +192,77 @@ def dispatched(router: GuardedRouter, user: str, topic: str = "orders") -> int:
     return answer(router.dispatch(request_of(call, user), PEER)).code
 
 
+def test_the_topic_alone_decides_on_a_plain_send() -> None:
+    assert REQUIRED[RequestCode.SEND_MESSAGE_V2].fields == ("b",)
+
+
 @pytest.mark.skipif(not COMPILED, reason="without a compiler there are none")
 @pytest.mark.parametrize("form", [0, 1])
 class TestPlainSends:
     def test_one_is_served_once_the_same_was_allowed(
         self, guarded: GuardedRouter, form: int
     ) -> None:
-        assert guarded.serve_plain(send_by("alice", form=form), PEER) is None
+        assert served_plain(guarded, send_by("alice", form=form)) is None
         assert dispatched(guarded, "alice") == 0
-        assert guarded.serve_plain(send_by("alice", form=form), PEER) == b"stored for alice"
+        assert served_plain(guarded, send_by("alice", form=form)) == b"stored for alice"
 
     def test_nothing_else_is_allowed_by_it(self, guarded: GuardedRouter, form: int) -> None:
-        assert dispatched(guarded, "alice") == 0
-        for send in (
+        good = send_by("alice", form=form)
+        for user in ("alice", "bob", "off"):  # bob's key is known, but he may not send
+            dispatched(guarded, user)
+        for raw in (
             send_by("alice", "other", form), send_by("bob", form=form), send_by(None, form=form),
             send_by("alice", form=form, secret="guessed"), send_by("off", form=form),
-            send_by("alice", form=form, received=b"y"),
+            good[:-1] + b"y", good.replace(b"orders", b"orderz"),
         ):  # fmt: skip
-            assert guarded.serve_plain(send, PEER) is None
+            assert served_plain(guarded, raw) is None
             assert guarded.user in ("", "alice", "root")
-        assert guarded.serve_plain(send_by("alice", form=form), peer_at("10.0.0.1:1")) is None
+        assert served_plain(guarded, good, peer_at("10.0.0.1:1")) is None
+        assert served_plain(guarded, good) == b"stored for alice"
+
+    def test_the_short_way_is_closed_until_a_key_is_known(
+        self, guarded: GuardedRouter, form: int
+    ) -> None:
+        assert not guarded.is_plain_open()
+        assert answer(guarded.dispatch(decode(send_by(None, form=form)[4:]), PEER)).code
+        assert not guarded.is_plain_open()
+        assert dispatched(guarded, "alice") == 0
+        assert guarded.is_plain_open()
 
     def test_changed_users_are_asked_again(
         self, guarded: GuardedRouter, users: list[AccessTables], form: int
     ) -> None:
+        raw = send_by("alice", form=form)
         assert dispatched(guarded, "alice") == 0
         users.append(AccessTables(users=TABLES.users))
-        assert guarded.serve_plain(send_by("alice", form=form), PEER) is None
+        assert served_plain(guarded, raw) is None
         assert dispatched(guarded, "alice") == ResponseCode.NO_PERMISSION
-        assert guarded.serve_plain(send_by("alice", form=form), PEER) is None
+        assert served_plain(guarded, raw) is None
+
+    def test_a_signature_that_was_checked_by_an_earlier_key_counts_no_more(
+        self, guarded: GuardedRouter, users: list[AccessTables], form: int
+    ) -> None:
+        assert dispatched(guarded, "alice") == 0
+        (send,) = read_by(guarded, send_by("alice", form=form))
+        users.append(msgspec.structs.replace(TABLES))
+        assert dispatched(guarded, "alice") == 0
+        assert guarded.serve_plain(send, PEER) is None
+        (send,) = read_by(guarded, send_by("alice", form=form))
+        assert guarded.serve_plain(send, PEER) == b"stored for alice"
 
     def test_a_code_that_needs_no_user_is_served_for_nobody(self, form: int) -> None:
         rules = AccessRules(cluster="c1", unsigned_codes=frozenset({310}))
         router = GuardedRouter(AccessGuard(lambda: TABLES, rules, lambda: 0))
         router.add(Send, lambda call, peer: None)
         router.add_plain(310, lambda send, peer: router.user.encode())
-        assert router.serve_plain(send_by(None, form=form), PEER) is None  # tables are new to it
-        assert dispatched(router, "alice") == 0
-        assert router.serve_plain(send_by("alice", form=form), PEER) == b""
+        for user in (None, "alice"):
+            assert served_plain(router, send_by(user, form=form)) == b""
+
+    def test_a_code_that_needs_no_policy_needs_a_signature_alone(self, form: int) -> None:
+        rules = AccessRules(cluster="c1", checks_policies=True, open_codes=frozenset({310}))
+        router = GuardedRouter(AccessGuard(lambda: TABLES, rules, lambda: 0))
+        router.add(Send, lambda call, peer: None)
+        router.add_plain(310, lambda send, peer: router.user.encode())
+        assert dispatched(router, "bob") == 0
+        assert served_plain(router, send_by("bob", "any", form)) == b"bob"
+        assert served_plain(router, send_by("bob", form=form, secret="guessed")) is None

@@ -329,7 +329,7 @@ def test_a_fault_of_the_disk_is_logged_once_in_one_line(caplog: pytest.LogCaptur
 PLAIN = PlainSend(
     opaque=7, serialize_type=0, language=3, version=513, topic="T", queue_id=0, sys_flag=0,
     born_timestamp=1, flag=0, reconsume_times=0, properties=b"", tag_code=0, unique_key="k",
-    fields=b"{}", body=b"x", end=9,
+    body=b"x", key=None, end=9,
 )  # fmt: skip
 
 
@@ -339,8 +339,9 @@ class PlainRouter(Router):
     def __init__(self, gate: RequestLimit | None = None) -> None:
         super().__init__()
         self.frame: bytes | None = b"frame"
+        self.may_store = True
         self.add(Send, lambda call, peer: None, gate)
-        self.add_plain(310, self._store)
+        self.add_plain(310, self._store, lambda: self.may_store)
 
     def _store(self, send: PlainSend, peer: Peer) -> bytes | None:
         if send.topic == "broken":
@@ -350,7 +351,7 @@ class PlainRouter(Router):
 
 def test_a_plain_send_takes_the_short_way() -> None:
     router = PlainRouter()
-    assert router.has_plain
+    assert router.is_plain_open()
     assert router.serve_plain(PLAIN, PEER) == b"frame"
     router.frame = None
     assert router.serve_plain(PLAIN, PEER) is None
@@ -359,30 +360,37 @@ def test_a_plain_send_takes_the_short_way() -> None:
 def test_a_router_without_a_short_way_has_none() -> None:
     router = Router()
     router.add(Send, lambda call, peer: None)
-    assert not router.has_plain
-    assert router.serve_plain(PLAIN, PEER) is None
+    assert not router.is_plain_open()
 
 
 def test_another_handler_of_sends_closes_the_short_way() -> None:
     router = PlainRouter()
     own = router.own_handler(310)
     router.override(310, lambda call, peer: None)
-    assert router.serve_plain(PLAIN, PEER) is None
+    assert not router.is_plain_open()
     router.override(310, None)
-    assert router.serve_plain(PLAIN, PEER) == b"frame"
+    assert router.is_plain_open()
     router.replace(310, lambda call, peer: None)
-    assert router.serve_plain(PLAIN, PEER) is None
+    assert not router.is_plain_open()
     router.replace(310, own)
-    assert router.serve_plain(PLAIN, PEER) == b"frame"
+    assert router.is_plain_open()
 
 
 def test_a_tight_limit_closes_the_short_way() -> None:
     gate = RequestLimit(AdmissionLimits(count=1))
     router = PlainRouter(gate)
     gate.is_tight = True
-    assert router.serve_plain(PLAIN, PEER) is None
+    assert not router.is_plain_open()
     gate.is_tight = False
-    assert router.serve_plain(PLAIN, PEER) == b"frame"
+    assert router.is_plain_open()
+
+
+def test_a_short_way_is_open_while_what_stores_says_so() -> None:
+    router = PlainRouter()
+    router.may_store = False
+    assert not router.is_plain_open()
+    router.may_store = True
+    assert router.is_plain_open()
 
 
 def test_plain_sends_are_counted_and_one_of_many_is_timed_the_ordinary_way() -> None:
@@ -403,7 +411,7 @@ def test_plain_sends_are_counted_and_one_of_many_is_timed_the_ordinary_way() -> 
 def test_sends_that_are_all_timed_do_not_take_the_short_way() -> None:
     router = PlainRouter()
     router.meter = RequestMeter(SYSTEM_CLOCK)
-    assert router.serve_plain(PLAIN, PEER) is None
+    assert not router.is_plain_open()
 
 
 def test_a_fault_on_the_short_way_is_a_reply(caplog: pytest.LogCaptureFixture) -> None:

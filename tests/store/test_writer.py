@@ -298,12 +298,12 @@ def plain(body: bytes = b"body", queue_id: int = 0) -> PlainSend:
         producer_group="g", topic="T", queue_id=queue_id, born_timestamp=NOW - 7, flag=5,
         reconsume_times=2, properties="UNIQ_KEY\x01U1\x02KEYS\x01k\x02TAGS\x01red\x02", body=body,
     )  # fmt: skip
-    found = plain_sends(encode_call(call, opaque=1), 1 << 24)
+    found = plain_sends(encode_call(call, opaque=1), 1 << 24, None)
     return found[0] if found else PlainSend(
         opaque=1, serialize_type=0, language=12, version=1, topic="T", queue_id=queue_id,
         sys_flag=0, born_timestamp=NOW - 7, flag=5, reconsume_times=2,
-        properties=call.properties.encode(), tag_code=112785, unique_key="U1", fields=b"",
-        body=body, end=0,
+        properties=call.properties.encode(), tag_code=112785, unique_key="U1", body=body, key=None,
+        end=0,
     )  # fmt: skip
 
 

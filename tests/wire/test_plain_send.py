@@ -4,19 +4,19 @@ import json
 from inspect import unwrap
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from roquet.broker.ingest.property_normalizer import plain_facts
 from roquet.model.properties import PRIORITY
 from roquet.wire.calls.send import Send, SendBatch, SendLongNames
 from roquet.wire.codes import Language, SerializeType
-from roquet.wire.command import Command, decode
-from roquet.wire.fields import decode_call, encode_call, to_ext
+from roquet.wire.command import decode
+from roquet.wire.fields import encode_call, to_ext
 from roquet.wire.plain_send import PlainSend, plain_sends, put_send, stored_reply
 from roquet.wire.records.speedups import COMPILED, use_compiled
+from roquet.wire.signing import Credentials, Signer, SigningKey
+from usual_sends import Keys, usual_send
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="without a compiler there are none")
 
@@ -59,46 +59,17 @@ def with_header(changed: dict[str, Any], fields: dict[str, Any]) -> bytes:
     return (4 + len(text) + len(rest)).to_bytes(4) + len(text).to_bytes(4) + text + rest
 
 
-def read(chunk: bytes, size_max: int) -> list[PlainSend]:
+def found_in(chunk: bytes, size_max: int = SIZE_MAX, keys: Keys = None) -> list[PlainSend]:
     """The plain sends that the compiled reader finds, as values that can be compared."""
     names = PlainSend.__struct_fields__
-    found = plain_sends(chunk, size_max)
+    found = plain_sends(chunk, size_max, keys)
     return [PlainSend(*[getattr(send, name) for name in names]) for send in found]
-
-
-def read_as_usual(raw: bytes, end: int = 0) -> PlainSend:
-    """The same request by command and call, as every other one is read."""
-    command = decode(raw[4:])
-    call = decode_call(command, Send)
-    text = call.properties.encode("utf-8", "surrogatepass")
-    facts = plain_facts(text)
-    assert facts is not None
-    assert not call.batch
-    fields = command.fields
-    return PlainSend(
-        opaque=command.opaque,
-        serialize_type=command.serialize_type,
-        language=command.language,
-        version=command.version,
-        topic=call.topic,
-        queue_id=call.queue_id,
-        sys_flag=call.sys_flag,
-        born_timestamp=call.born_timestamp,
-        flag=call.flag,
-        reconsume_times=call.reconsume_times,
-        properties=text,
-        tag_code=facts[0],
-        unique_key=facts[2].decode(),
-        fields=bytes(fields) if isinstance(fields, msgspec.Raw) else fields.pairs,  # type: ignore[union-attr]
-        body=call.body,
-        end=end or len(raw),
-    )
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_ordinary_send_is_read_in_one_pass(form: int) -> None:
     raw = frame(make(reconsume_times=2, flag=5, sys_flag=1), form, language=Language.GO)
-    assert read(raw, SIZE_MAX) == [read_as_usual(raw)]
+    assert found_in(raw) == [usual_send(raw)]
 
 
 @given(
@@ -123,25 +94,25 @@ def test_what_is_found_is_what_the_ordinary_way_reads(
     form: int, fields: dict[str, Any], number: int
 ) -> None:
     raw, plain = frame(make(**fields), form), frame(make(), form)
-    found = read(plain * number + raw, SIZE_MAX)
-    assert found[:number] == [read_as_usual(plain, len(plain) * (n + 1)) for n in range(number)]
+    found = found_in(plain * number + raw)
+    assert found[:number] == [usual_send(plain, len(plain) * (n + 1)) for n in range(number)]
     if len(found) > number:
-        assert found[number:] == [read_as_usual(raw, len(plain) * number + len(raw))]
+        assert found[number:] == [usual_send(raw, len(plain) * number + len(raw))]
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_frame_that_is_cut_ends_them(form: int) -> None:
     raw = frame(make(), form)
     for size in range(len(raw)):
-        assert len(read(raw + raw[:size], SIZE_MAX)) == 1
-    assert read(b"", SIZE_MAX) == []
-    assert read(raw + b"\0\0\0\0", SIZE_MAX) == [read_as_usual(raw)]
+        assert len(found_in(raw + raw[:size])) == 1
+    assert found_in(b"") == []
+    assert found_in(raw + b"\0\0\0\0") == [usual_send(raw)]
 
 
 def test_a_frame_over_the_limit_is_left() -> None:
     raw = frame(make())
-    assert read(raw, len(raw) - 4) == [read_as_usual(raw)]
-    assert read(raw, len(raw) - 5) == []
+    assert found_in(raw, len(raw) - 4) == [usual_send(raw)]
+    assert found_in(raw, len(raw) - 5) == []
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -168,7 +139,7 @@ def test_a_frame_over_the_limit_is_left() -> None:
     ],
 )
 def test_a_message_that_asks_for_more_is_left(form: int, fields: dict[str, Any]) -> None:
-    assert read(frame(make(**fields), form), SIZE_MAX) == []
+    assert found_in(frame(make(**fields), form)) == []
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -179,7 +150,7 @@ def test_other_requests_are_left(form: int) -> None:
         frame(SendLongNames(**to_fields(make())), form),
     ]
     for raw in others:
-        assert read(raw, SIZE_MAX) == []
+        assert found_in(raw) == []
 
 
 def to_fields(send: Send) -> dict[str, Any]:
@@ -201,40 +172,90 @@ ODD_HEADERS = (
 
 @pytest.mark.parametrize("header", ODD_HEADERS, ids=str)
 def test_headers_that_nobody_writes_so_are_left(header: dict[str, Any]) -> None:
-    assert read(with_header(header, {}), SIZE_MAX) == []
+    assert found_in(with_header(header, {})) == []
 
 
 @pytest.mark.parametrize("fields", ODD_FIELDS, ids=ascii)
 def test_fields_that_nobody_writes_so_are_left(fields: dict[str, Any]) -> None:
-    assert read(with_header({}, fields), SIZE_MAX) == []
+    assert found_in(with_header({}, fields)) == []
+
+
+def resized(raw: bytes, part: bytes, other: bytes) -> bytes:
+    """A frame with another part of its JSON header."""
+    assert part in raw
+    size, head = (int.from_bytes(raw[at : at + 4]) + len(other) - len(part) for at in (0, 4))
+    return size.to_bytes(4) + head.to_bytes(4) + raw[8:].replace(part, other)
 
 
 def test_a_field_that_is_given_twice_leaves_the_request() -> None:
-    raw = frame(make()).replace(b'"e":"3"', b'"e":"3","e":"4"')
-    size, head = int.from_bytes(raw[:4]) + 8, int.from_bytes(raw[4:8]) + 8
-    assert read(size.to_bytes(4) + head.to_bytes(4) + raw[8:], SIZE_MAX) == []
+    assert found_in(resized(frame(make()), b'"e":"3"', b'"e":"3","e":"4"')) == []
 
 
 def test_fields_that_sends_do_not_have_are_passed_over() -> None:
     raw = with_header({}, {"AccessKey": "k", "z": "1"})
-    assert read(raw, SIZE_MAX) == [read_as_usual(raw)]
+    assert found_in(raw) == [usual_send(raw)]
 
 
-def test_the_fields_are_kept_as_they_are_signed() -> None:
-    for form in FORMS:
-        (send,), (same,) = (
-            plain_sends(frame(make(), form), SIZE_MAX),
-            read(frame(make(), form), SIZE_MAX),
-        )
-        assert send.signed_fields == same.signed_fields
-        command = Command(310, fields=send.signed_fields)
-        assert command.ext == {n: v for n, v in to_ext(make()).items() if v}
+ALICE = SigningKey("secret of alice", "alice")
+KEYS: Keys = {"alice": ALICE, "bob": SigningKey("secret of bob", "bob")}
+
+
+def signed(call: Send, form: int, secret: str = "secret of alice", user: str = "alice") -> bytes:
+    signer = Signer(Credentials(access_key=user, secret_key=secret))
+    return signer.encode_call(call, opaque=7, serialize_type=form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(body=st.binary(max_size=200), topic=TEXTS.filter(bool), key=TEXTS)
+@example(body=b"x" * 2_000, topic="T", key='é"\\/')
+def test_a_signed_send_has_the_key_that_has_signed_it(
+    form: int, body: bytes, topic: str, key: str
+) -> None:
+    raw = signed(make(body=body, topic=topic, properties=f"{PROPERTIES}KEYS\x01{key}\x02"), form)
+    sends = found_in(raw, keys=KEYS)
+    if sends:
+        assert sends == [usual_send(raw, keys=KEYS)]
+        assert sends[0].key is ALICE
+    if body:
+        assert found_in(raw[:-1] + bytes([raw[-1] ^ 1]), keys=KEYS) == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_where_signatures_count_a_send_that_no_known_key_has_signed_is_left(form: int) -> None:
+    good = signed(make(), form)
+    unknown = signed(make(), form, user="eve")
+    assert found_in(unknown + good, keys=KEYS) == []
+    for bad in (
+        signed(make(), form, "guessed"),
+        frame(make(), form),
+        signed(make(), form, user="bob"),
+    ):
+        assert found_in(good + bad + good, keys=KEYS) == [usual_send(good, keys=KEYS)]
+    assert found_in(good, keys={}) == []
+    assert [send.key for send in found_in(good)] == [None]
+
+
+def test_an_escaped_signature_is_read_and_one_that_is_given_twice_is_left() -> None:
+    raw = signed(make(), SerializeType.JSON)
+    fields = decode(raw[4:]).ext
+    proof = f'"Signature":"{fields["Signature"]}"'.encode()
+    escaped = b'"Signature":"' + b"".join(b"\\u%04x" % c for c in fields["Signature"].encode())
+    for changed, keys in ((escaped + b'"', [ALICE]), (proof + b"," + proof, [])):
+        assert [send.key for send in found_in(resized(raw, proof, changed), keys=KEYS)] == keys
+
+
+def test_a_send_whose_signature_depends_on_the_clients_version_is_left() -> None:
+    fields = {**to_ext(make()), "_UNIQUE_KEY_QUERY": "true", "AccessKey": "alice"}
+    proof = ALICE.signature(fields, b"body")
+    raw = with_header({}, {**fields, "Signature": proof})
+    assert found_in(raw, keys=KEYS) == []
+    assert found_in(raw) == [usual_send(raw)]
 
 
 def test_without_compiled_forms_none_is_found() -> None:
     before = use_compiled(False)
     try:
-        assert read(frame(make()), SIZE_MAX) == []
+        assert found_in(frame(make())) == []
     finally:
         use_compiled(before)
 
@@ -242,11 +263,13 @@ def test_without_compiled_forms_none_is_found() -> None:
 def make_plain(form: int = SerializeType.JSON, opaque: int = 7, **fields: Any) -> PlainSend:
     """A plain send as the compiled reader gives it."""
     raw = encode_call(make(**fields), opaque=opaque, serialize_type=form)
-    (send,) = plain_sends(raw, SIZE_MAX)
+    (send,) = plain_sends(raw, SIZE_MAX, None)
     return send
 
 
-ASCII = st.text(st.characters(codec="ascii", exclude_characters="\x01\x02"), min_size=1, max_size=8)
+ASCII = st.text(
+    st.characters(codec="ascii", exclude_characters="\x01\x02\x7f"), min_size=1, max_size=8
+)
 
 
 @given(

@@ -22,10 +22,9 @@ from roquet.store.key_index import dispatch
 from roquet.wire import command, compact, plain_send
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.calls.send import Send, SendReply
-from roquet.wire.fields import HEADER_CODECS, decode_call, encode_call
+from roquet.wire.fields import HEADER_CODECS, encode_call
 from roquet.wire.records import batch, partial_decode, record
-from roquet.wire.records.speedups import extension
-from roquet.wire.signing import SigningKey
+from roquet.wire.signing import Credentials, Signer, SigningKey
 
 EDGES: Final = (
     0, 1, -1, 2, 22, 91, 127, 128, 255, 32_767, 32_768, 65_535, 2**31 - 1, -(2**31), 2**31,
@@ -676,8 +675,8 @@ def decode_whole(r: Random) -> Case:
 
 
 def plain_sends(r: Random) -> Case:
-    """Sends one after the other, in either form; some ask for more, or are damaged."""
-    frames = []
+    """Sends one after the other, in either form; some ask for more, are signed, or damaged."""
+    frames, keys = [], r.choice((None, SIGNING_KEYS))
     for _ in range(r.choice((0, 1, 1, 2, 5))):
         call = Send(
             producer_group=r.choice(WORDS), topic=r.choice(WORDS), queue_id=number(r),
@@ -686,16 +685,19 @@ def plain_sends(r: Random) -> Case:
         )  # fmt: skip
         form, oneway = r.randrange(2), r.random() < 0.05
         opaque = number(r) & 0x7FFF_FFFF
-        frames.append(encode_call(call, opaque=opaque, serialize_type=form, oneway=oneway))
+        encode = encode_call
+        if keys is not None and r.random() < 0.9:
+            encode = Signer(_credentials(r)).encode_call
+        frames.append(encode(call, opaque=opaque, serialize_type=form, oneway=oneway))
     chunk = b"".join(frames)
     if r.random() < 0.5:
         chunk = damage(r, chunk)
-    return Case((chunk, r.choice((1 << 24, 1 << 24, 200))), send_values)
+    return Case((chunk, r.choice((1 << 24, 1 << 24, 200)), keys), send_values)
 
 
 def send_values(sends: Sequence[plain_send.PlainSend]) -> list[tuple[Any, ...]]:
     """The values of plain sends, whichever reader has made them."""
-    names = (*plain_send.PlainSend.__struct_fields__, "body_size", "signed_fields")
+    names = (*plain_send.PlainSend.__struct_fields__, "body_size")
     return [tuple(getattr(send, name) for name in names) for send in sends]
 
 
@@ -703,12 +705,12 @@ def plain_send_of(r: Random) -> plain_send.PlainSend:
     """One plain send, mostly as the compiled reader makes it."""
     key, form = r.choice([word for word in WORDS if word and word.isascii()]), r.randrange(2)
     call = Send(
-        producer_group="g", topic=r.choice(("T", "t" * 200, "é")), queue_id=r.randrange(1 << 31),
+        producer_group="g", topic=r.choice(("T", "t" * 200)), queue_id=r.randrange(1 << 31),
         born_timestamp=r.randrange(1 << 58), flag=r.randrange(1 << 31), body=b"x" + body_of(r),
         properties=f"UNIQ_KEY\x01{key}\x02" + "KEYS\x01k\x02" * r.randrange(9),
     )  # fmt: skip
     raw = encode_call(call, opaque=r.randrange(1 << 31), serialize_type=form)
-    (send,) = plain_send.plain_sends(raw, 1 << 24)
+    (send,) = plain_send.plain_sends(raw, 1 << 24, None)
     if r.random() < 0.05:
         names = plain_send.PlainSend.__struct_fields__
         return plain_send.PlainSend(*[getattr(send, name) for name in names])
@@ -730,37 +732,16 @@ def put_send(r: Random) -> Case:
     ))  # fmt: skip
 
 
+def _credentials(r: Random) -> Credentials:
+    """Those of a user among `SIGNING_KEYS`, whose secret is his name, or of another one."""
+    return Credentials(access_key=r.choice(("x", "alice")), secret_key=r.choice(("x", "alice")))
+
+
 def stored_reply(r: Random) -> Case:
     """The parts of a reply, whose texts are mostly plain; numbers fit, as those of a store do."""
     host = r.randbytes(r.choice((8, 8, 20, 7, 21, 40)))
     position, offset = r.randrange(1 << r.choice((8, 63))), r.randrange(1 << r.choice((8, 63)))
     return Case((plain_send_of(r), host, position, offset, r.choice(WORDS), r.random() < 0.5))
-
-
-def usual_sends(chunk: bytes, size_max: int) -> list[plain_send.PlainSend]:
-    """As many sends as `plain_sends` finds compiled, by the commands and calls of their frames."""
-    sends, at = [], 0
-    assert extension is not None
-    for _ in extension.plain_sends(chunk, size_max):
-        end = at + 4 + int.from_bytes(chunk[at : at + 4])
-        sent = command.decode(chunk[at + 4 : end])
-        call, fields = decode_call(sent, Send), sent.fields
-        text = call.properties.encode("utf-8", "surrogatepass")
-        facts = property_normalizer.plain_facts(text)
-        assert facts is not None
-        assert not call.batch
-        assert (sent.code, sent.flag, sent.remark) == (plain_send.PLAIN_CODE, 0, None)
-        assert not isinstance(fields, dict)
-        raw = fields.pairs if isinstance(fields, compact.PackedFields) else bytes(fields)
-        sends.append(
-            plain_send.PlainSend(
-                sent.opaque, sent.serialize_type, sent.language, sent.version, call.topic,
-                call.queue_id, call.sys_flag, call.born_timestamp, call.flag, call.reconsume_times,
-                text, facts[0], facts[2].decode(), raw, call.body, end,
-            )
-        )  # fmt: skip
-        at = end
-    return sends
 
 
 def _split_values(parts: Any) -> object:

@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from fuzz_inputs import CALLS, Case, usual_sends
+from fuzz_inputs import CALLS, Case
 from roquet.arrow import column_slices, encode, properties, record_layout
 from roquet.broker.filtering import record_matcher
 from roquet.broker.ingest import property_normalizer
@@ -39,6 +39,7 @@ from roquet.store.replication import queue_builder
 from roquet.wire import command, compact, fields, plain_send, signing
 from roquet.wire.records import batch, message_id, partial_decode, record
 from roquet.wire.records.speedups import extension
+from usual_sends import usual_sends
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools" / "install")]

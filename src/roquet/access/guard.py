@@ -108,6 +108,8 @@ class AccessGuard:
             **dict.fromkeys(rules.unsigned_codes),
         }
         """Fields that decide on requests of a code; None for a code that needs no user."""
+        self._plain_decides = self._deciding.get(PLAIN_CODE, ())
+        """Those of a plain send: its topic alone, if any."""
         self._tables = AccessTables()
         self._keys: dict[str, SigningKey] = {}
         """Keys of enabled users that were needed since users or policies changed."""
@@ -133,27 +135,41 @@ class AccessGuard:
         if signed is None:
             return self._admit(command, peer)
         name, values = signed
-        if (name, host_of(peer.address), command.code, values) not in self._allowed:
-            return self._admit(command, peer, name)
-        self.user = name
-        return command
+        if self._is_remembered(name, values, command.code, peer):
+            return command
+        return self._admit(command, peer, name)
+
+    @property
+    def plain_keys(self) -> dict[str, SigningKey] | None:
+        """Keys of the users who may send plain sends, filled as they are needed.
+
+        None where sends need no user.
+        """
+        return None if self._plain_decides is None else self._keys
 
     def admits(self, send: PlainSend, peer: Peer) -> bool:
         """Whether a plain send needs no user, or is signed by one to whom it was allowed before.
 
-        What is not, `admit` decides.
+        It was read with `plain_keys`. What is not, `admit` decides.
         """
-        wanted = self._deciding.get(PLAIN_CODE, ())
-        if self._tables_now() is not self._tables:
-            return False
         self.user = ""
-        if wanted is None:
+        if self._plain_decides is None:
             return True
-        signed = signed_by(send.signed_fields, send.body, self._keys, wanted)
-        if signed is None:
+        key = send.key
+        if (
+            key is None
+            or self._tables_now() is not self._tables
+            or self._keys.get(key.user) is not key  # it is one of earlier tables
+        ):
             return False
-        name, values = signed
-        if (name, host_of(peer.address), PLAIN_CODE, values) not in self._allowed:
+        values = (send.topic,) if self._plain_decides else ()
+        return self._is_remembered(key.user, values, PLAIN_CODE, peer)
+
+    def _is_remembered(
+        self, name: str, values: tuple[str | None, ...], code: int, peer: Peer
+    ) -> bool:
+        """Whether a user who signed a request was allowed the same before: he is its user then."""
+        if (name, host_of(peer.address), code, values) not in self._allowed:
             return False
         self.user = name
         return True
@@ -252,7 +268,7 @@ class AccessGuard:
     def _key(self, user: User) -> SigningKey:
         key = self._keys.get(user.name)
         if key is None:
-            key = self._keys[user.name] = SigningKey(user.password)
+            key = self._keys[user.name] = SigningKey(user.password, user.name)
         return key
 
     def _forget(self) -> None:

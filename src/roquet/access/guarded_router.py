@@ -4,7 +4,7 @@ A fetch that waits for messages is checked again before it is answered, if users
 changed meanwhile. A server without access control has a plain `Router`, so it pays a comparison.
 """
 
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -13,12 +13,11 @@ from roquet.access.guard import AccessGuard
 from roquet.model.access import AccessTables
 from roquet.model.errors import CallRefused
 from roquet.net.limits.request_limits import RequestLimit
-from roquet.net.router import NO_REASONS, DeferredReply, HeldReply, Peer, Router
+from roquet.net.router import NO_REASONS, DeferredReply, HeldReply, Peer, PlainSendHandler, Router
 from roquet.wire.call import Reply
 from roquet.wire.codes import RequestCode
 from roquet.wire.command import Command
 from roquet.wire.fields import encode_reply
-from roquet.wire.plain_send import PlainSend
 
 FETCHES: Final = frozenset(
     map(int, (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE))
@@ -33,15 +32,21 @@ class GuardedRouter(Router):
         super().__init__(unserved)
         self._guard = guard
         self._admit = guard.admit
+        self._admits = guard.admits
+        self.plain_keys = guard.plain_keys
 
     @property
     def user(self) -> str:
         """The user of the request that was admitted last; empty if it needed none."""
         return self._guard.user
 
-    def admits(self, send: PlainSend, peer: Peer) -> bool:
-        """Whether the same was allowed before to the user who signed this."""
-        return self._guard.admits(send, peer)
+    def add_plain(
+        self, code: int, serve: PlainSendHandler, is_open: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Register a short way, which is closed before a user is known by his key."""
+        keys = self.plain_keys
+        may_serve = is_open if keys is None else lambda: bool(keys) and is_open()
+        super().add_plain(code, serve, may_serve)
 
     def defer(
         self,

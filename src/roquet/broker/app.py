@@ -250,7 +250,8 @@ class BrokerServer:
         router, admission = self._new_router(), self.broker.control.admission
         for call, handler in HANDLERS.items():
             router.add(call, self.broker.bind(handler), admission.gate(call))
-        router.add_plain(PLAIN_CODE, self.broker.make(PlainSends).store)
+        plain = self.broker.make(PlainSends)
+        router.add_plain(PLAIN_CODE, plain.store, plain.is_open)
         return router
 
     def _new_router(self) -> Router:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # clients measure no requests
     from roquet.metrics.request_counts import RequestLatencies
     from roquet.net.request_meter import RequestMeter
     from roquet.wire.plain_send import PlainSend
+    from roquet.wire.signing import SigningKey
 
 log = logger(__name__)
 
@@ -154,6 +155,16 @@ PlainSendHandler = Callable[["PlainSend", Peer], bytes | None]
 """Serves a plain send: gives the frame of its reply, or None if nothing was done."""
 
 
+class _PlainWay(NamedTuple):
+    """The short way of plain sends."""
+
+    code: int
+    serve: PlainSendHandler
+    is_open: Callable[[], bool]
+    usual: RequestHandler[Any]
+    """Serves these requests otherwise."""
+
+
 class Router:
     """Handlers by request code."""
 
@@ -167,8 +178,11 @@ class Router:
         self._admit: Callable[[Command, Peer], Command] | None = None
         """Gives a request as its handler may see it, or raises; None admits all as they come."""
         self._meter: RequestMeter | None = None
-        self._plain: tuple[int, PlainSendHandler, RequestHandler[Any]] | None = None
-        """The code of plain sends, what stores them, and what serves them otherwise."""
+        self._plain: _PlainWay | None = None
+        self._admits: Callable[[PlainSend, Peer], bool] | None = None
+        """Whether a plain send may be served without a further look; None: each may."""
+        self.plain_keys: dict[str, SigningKey] | None = None
+        """Keys of which one has to have signed a plain send; None: it needs no signature."""
 
     @property
     def user(self) -> str:
@@ -210,42 +224,46 @@ class Router:
         latencies = self._meter.successes(code) if self._meter else None
         self._served[code] = (call_type, handler, gate, latencies)
 
-    def add_plain(self, code: int, serve: PlainSendHandler) -> None:
+    def add_plain(
+        self, code: int, serve: PlainSendHandler, is_open: Callable[[], bool] = lambda: True
+    ) -> None:
         """Register a short way for plain sends, which have a code with a handler.
 
-        It is taken while requests of that code are neither overridden nor limited.
+        It is taken while `is_open`, and while requests of that code are neither overridden nor
+        limited.
         """
-        self._plain = code, serve, self._served[code][1]
+        self._plain = _PlainWay(code, serve, is_open, self._served[code][1])
 
-    @property
-    def has_plain(self) -> bool:
-        """Whether there is a short way for plain sends."""
-        return self._plain is not None
+    def is_plain_open(self) -> bool:
+        """Whether plain sends may take the short way, until the event loop goes on."""
+        if (plain := self._plain) is None:
+            return False
+        _, handler, gate, latencies = self._served[plain.code]
+        return (
+            handler is plain.usual
+            and not (gate is not None and gate.is_tight)
+            and (self._meter is None or latencies is not None)
+            and plain.is_open()
+        )
 
     def serve_plain(self, send: "PlainSend", peer: Peer) -> bytes | None:
-        """The reply to a plain send, or None with nothing done: then it has to be dispatched."""
-        if self._plain is None:
-            return None
-        code, serve, usual = self._plain
-        _, handler, gate, latencies = self._served[code]
-        if handler is not usual:
-            return None
-        if (gate is not None and gate.is_tight) or (self._meter is not None and latencies is None):
-            return None
+        """The reply to a plain send, or None with nothing done: then it has to be dispatched.
+
+        The short way is open, and the send was read with `plain_keys`.
+        """
+        assert self._plain is not None
+        code, serve, _, _ = self._plain
+        latencies = self._served[code][3]
         if latencies is not None and latencies.left <= 0:  # this one is timed
             return None
         try:
-            frame = serve(send, peer) if self.admits(send, peer) else None
+            frame = serve(send, peer) if self._admits is None or self._admits(send, peer) else None
         except Exception as error:
             command = Command(code, opaque=send.opaque, serialize_type=send.serialize_type)
             return self._refuse(error, command, peer, self._begin(code))
         if latencies is not None and frame is not None:
             latencies.left -= 1
         return frame
-
-    def admits(self, _send: "PlainSend", _peer: Peer) -> bool:
-        """Whether a plain send may be served without a further look."""
-        return True
 
     def override(self, code: int, handler: RequestHandler[Any] | None) -> None:
         """Serve a code by another handler from now on; None: by its own again."""

@@ -189,9 +189,9 @@ class Server:
         return connect_in_process(client, self._new_connection)
 
     def _new_connection(self, source: str | None = None) -> ServerConnection:
-        plain = self._router.serve_plain if self._router.has_plain else None
+        router = self._router
         return ServerConnection(
-            self._router.dispatch, self._clock, self._on_connect, self.limits, source, plain
+            router.dispatch, self._clock, self._on_connect, self.limits, source, router
         )
 
     def _on_connect(self, connection: ServerConnection) -> None:

@@ -6,17 +6,21 @@ of these that the short way does not take, goes the ordinary way, which is the s
 plain send both store the same bytes and give the same reply.
 """
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from roquet.model.properties import PROPERTIES_SIZE_MAX
 from roquet.wire.calls.send import SendReply
-from roquet.wire.codes import RequestCode, SerializeType
+from roquet.wire.codes import RequestCode
 from roquet.wire.command import Command
-from roquet.wire.compact import PackedFields
 from roquet.wire.fields import encode_reply
 from roquet.wire.records.message_id import offset_message_id
 from roquet.wire.records.record import ENTRY, pack
 from roquet.wire.records.speedups import compiled
+
+if TYPE_CHECKING:  # servers without access control load no hashes for it
+    from roquet.wire.signing import SigningKey
 
 PLAIN_CODE = int(RequestCode.SEND_MESSAGE_V2)
 """Code of the requests that are read so: that of all clients but very old ones."""
@@ -46,9 +50,9 @@ class PlainSend(msgspec.Struct, frozen=True, gc=False):
     tag_code: int
     """Java's hash of the tag; 0 without one."""
     unique_key: str
-    fields: bytes
-    """The header's fields as they came, in the form of `serialize_type`."""
     body: bytes
+    key: "SigningKey | None"
+    """The key whose signature was checked; None where signatures are not looked at."""
     end: int
     """Index of the chunk's byte behind the frame."""
 
@@ -57,20 +61,19 @@ class PlainSend(msgspec.Struct, frozen=True, gc=False):
         """Bytes of the body."""
         return len(self.body)
 
-    @property
-    def signed_fields(self) -> msgspec.Raw | PackedFields:
-        """The header's fields as `signing.signed_by` takes them."""
-        if self.serialize_type == SerializeType.JSON:
-            return msgspec.Raw(self.fields)
-        return PackedFields(self.fields, b"")
-
 
 @compiled
-def plain_sends(chunk: bytes, size_max: int) -> list[PlainSend]:  # noqa: ARG001 - compiled
+def plain_sends(
+    chunk: bytes,  # noqa: ARG001 - compiled
+    size_max: int,  # noqa: ARG001
+    keys: "dict[str, SigningKey] | None",  # noqa: ARG001
+) -> list[PlainSend]:
     """The plain sends with which a chunk begins, up to the first frame that is cut or another one.
 
-    A length above `size_max` ends them as well. Without a compiler none is found: reading them so
-    would cost more than the ordinary way.
+    A length above `size_max` ends them as well. `keys` are those of known users by access key: a
+    request that none of them has signed, as `signing.signed_by` checks it, is another one. None
+    looks at no signature. Without a compiler none is found: reading them so would cost more than
+    the ordinary way.
     """
     return []
 

@@ -99,9 +99,11 @@ class SigningKey:
     HMAC hashes a block of the key before each text and before each digest: both are hashed once.
     """
 
-    __slots__ = ("inner", "outer")
+    __slots__ = ("inner", "outer", "user")
 
-    def __init__(self, secret: str) -> None:
+    def __init__(self, secret: str, user: str = "") -> None:
+        """`user` is whom a server knows by it."""
+        self.user = user
         key = secret.encode(errors="replace")
         if len(key) > _BLOCK_SIZE:
             key = sha1(key).digest()

@@ -132,7 +132,7 @@ def test_the_log_and_the_replies_are_the_same(
 
 def plain(**fields: Any) -> PlainSend:
     call = make_send(**{"topic": "orders", "queue_id": 1, "properties": PROPERTIES, **fields})
-    (send,) = plain_sends(encode_call(call, opaque=7), 1 << 24)
+    (send,) = plain_sends(encode_call(call, opaque=7), 1 << 24, None)
     return send
 
 
@@ -174,11 +174,41 @@ async def test_what_has_to_be_judged_is_left_as_it_is(
 
 
 @pytest.mark.parametrize("name", ["is_needed", "is_short"])
-async def test_a_message_that_waits_or_may_be_refused_is_left(
+async def test_the_short_way_is_closed_while_senders_wait_or_may_be_refused(
     orders: LocalBroker, name: str
 ) -> None:
-    setattr(orders.replication.acknowledgements, name, True)
-    assert reply_to(orders) is None
+    plain_sends_ = orders.make(PlainSends)
+    acknowledgements = orders.replication.acknowledgements
+    assert plain_sends_.is_open()
+    setattr(acknowledgements, name, True)
+    assert not plain_sends_.is_open()
+    setattr(acknowledgements, name, False)
+    assert plain_sends_.is_open()
+
+
+@pytest.mark.parametrize(
+    ("changed", "back"),
+    [
+        ({"flushDiskType": "SYNC_FLUSH"}, {"flushDiskType": "ASYNC_FLUSH"}),
+        ({"permission": "4"}, {"permission": "6"}),
+        ({"check_message_types": "true"}, {"check_message_types": "false"}),
+    ],
+    ids=str,
+)
+def test_the_short_way_follows_changes_of_settings(
+    changed: dict[str, str], back: dict[str, str]
+) -> None:
+    async def is_open_after_each() -> list[bool]:
+        config = BrokerConfig(host="127.0.0.1", port=10_911)
+        async with BrokerServer(config, this_loop().clock, rng=Random(1), boot_id="b") as server:
+            plain_sends_, settings = server.broker.make(PlainSends), server.broker.control.settings
+            found = [plain_sends_.is_open()]
+            for wanted in (changed, back):
+                settings.change(wanted, 0)
+                found.append(plain_sends_.is_open())
+            return found
+
+    assert run(is_open_after_each()) == [True, False, True]
 
 
 async def test_what_the_store_refuses_is_left(

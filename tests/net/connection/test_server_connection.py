@@ -435,6 +435,8 @@ class Sends:
         self.refused = {"slow"}
         self.router.add(Send, self._usual)
         self.router.add(GetKV, lambda call, peer: self._note(f"get {call.key}"))
+        self.is_open = True
+        self.router.add_plain(310, self.plain, lambda: self.is_open)
         self.peer: Any = None
         self.client = Collector()
 
@@ -457,7 +459,7 @@ class Sends:
         connect_in_process(
             lambda: self.client,
             lambda: ServerConnection(
-                self.router.dispatch, this_loop().clock, lambda _: None, plain=self.plain
+                self.router.dispatch, this_loop().clock, lambda _: None, plain=self.router
             ),
         )
 
@@ -542,3 +544,16 @@ async def test_a_short_way_is_closed_when_requests_are_served_otherwise(sends: S
     sends.peer.serve_with(lambda command, peer: None)
     assert await sends.receive(send_of("b", 2)) == [1]
     assert sends.taken == ["plain a"]
+
+
+@needs_compiler
+async def test_a_closed_short_way_reads_nothing_until_it_opens_again(
+    sends: Sends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sends.is_open = False
+    monkeypatch.setattr(module, "plain_sends", None)
+    assert await sends.receive(send_of("a", 1)) == [1]
+    monkeypatch.undo()
+    sends.is_open = True
+    assert await sends.receive(send_of("b", 2)) == [1, 2]
+    assert sends.taken == ["usual a", "plain b"]

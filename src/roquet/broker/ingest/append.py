@@ -234,23 +234,29 @@ class Ingest:
             send, sys_flag, born_host, self._store_host, tail, now_ms
         )
         if appended is None:
-            properties = send.properties + tail
-            if len(properties) > names.PROPERTIES_SIZE_MAX:
-                return None
-            draft = self._draft(send, send.queue_id, peer, send.body, properties, send.tag_code)
-            try:
-                appended = self._store.append(draft, now_ms)
-            except (MessageIllegal, struct.error, OverflowError):
-                return None
-            except StoreError as error:
-                if not error.definite:
-                    raise
-                return None
+            appended = self._append_apart(send, peer, now_ms)
+        if appended is None:
+            return None
         topic = send.topic
         self._arrived(topic, send.queue_id, appended.queue_offset, (send.tag_code,))
         if self.counts.counts_stored:
             self._count_plain(topic, _SHARDING_KEY_BYTES in send.properties, appended.size)
         return appended
+
+    def _append_apart(self, send: PlainSend, peer: Peer, now_ms: int) -> AppendResult | None:
+        """Store a plain send for which there is no room in memory, or none yet."""
+        properties = send.properties + self._normalizer.tail
+        if len(properties) > names.PROPERTIES_SIZE_MAX:
+            return None
+        draft = self._draft(send, send.queue_id, peer, send.body, properties, send.tag_code)
+        try:
+            return self._store.append(draft, now_ms)
+        except (MessageIllegal, struct.error, OverflowError):
+            return None
+        except StoreError as error:
+            if not error.definite:
+                raise
+            return None
 
     def reappend(
         self,

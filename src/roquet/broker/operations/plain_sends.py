@@ -17,27 +17,33 @@ class PlainSends(BrokerComponent, frozen=True):
     control: ControlPlane
     replication: Replication
 
+    def is_open(self) -> bool:
+        """Whether `store` may be asked: no sender waits for the disk or for replicas.
+
+        True holds until the event loop goes on.
+        """
+        config, acknowledgements = self.control.settings.config, self.replication.acknowledgements
+        return (
+            not acknowledgements.is_needed
+            and not acknowledgements.is_short
+            and not config.check_message_types
+            and bool(config.permission & 2)
+        )
+
     def store(self, send: PlainSend, peer: Peer) -> bytes | None:
         """Store a message; gives the frame of the reply.
 
-        None, with nothing done, for one whose queue or topic is not there, that has to wait for the
-        disk or for replicas, or that is refused: the handler has to judge it.
+        None, with nothing done, for one whose queue or topic is not there, or that is refused: the
+        handler has to judge it.
         """
-        config, acknowledgements = self.control.settings.config, self.replication.acknowledgements
         topic = self.tables.topics.sendable.get(send.topic)
-        if (
-            topic is None
-            or not 0 <= send.queue_id < topic.write_queue_nums
-            or not config.permission & 2
-            or config.check_message_types
-            or acknowledgements.is_needed
-            or acknowledgements.is_short
-        ):
+        if topic is None or not 0 <= send.queue_id < topic.write_queue_nums:
             return None
         ingest = self.log.ingest
         appended = ingest.append_plain(send, peer)
         if appended is None:
             return None
+        config = self.control.settings.config
         return stored_reply(
             send, ingest.store_host, appended.position, appended.queue_offset, config.region,
             config.trace_on,

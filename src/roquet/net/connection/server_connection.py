@@ -18,7 +18,7 @@ from roquet.net.connection.peer_connection import Dispatch, PeerConnection
 from roquet.net.limits.fair_share import FREQUENT_CODES
 from roquet.net.limits.request_limits import ReadBurst
 from roquet.net.limits.server_limits import PARTIAL_FREE, ServerLimits
-from roquet.net.router import PlainSendHandler
+from roquet.net.router import Router
 from roquet.rules.admission import SLOW_MS
 from roquet.wire.command import Command
 from roquet.wire.plain_send import plain_sends
@@ -70,11 +70,11 @@ class ServerConnection(PeerConnection):
         arrived: Callable[["ServerConnection"], object],
         limits: ServerLimits | None = None,
         source: str | None = None,
-        plain: PlainSendHandler | None = None,
+        plain: Router | None = None,
     ) -> None:
         """`source` is the client's `ip:port` as a proxy names it; None takes the socket's.
 
-        `plain` serves plain sends, None dispatches them.
+        `plain` serves plain sends by its short way; None dispatches them.
         """
         self._limits = limits or ServerLimits()
         super().__init__(dispatch, clock, limits=self._limits)
@@ -126,15 +126,15 @@ class ServerConnection(PeerConnection):
         if self._is_large or self._reader.pending > PARTIAL_FREE:
             self._reserve_frame()
 
-    def _serve_plain(self, serve: PlainSendHandler, chunk: bytes) -> bytes:
+    def _serve_plain(self, router: Router, chunk: bytes) -> bytes:
         """Serve the plain sends with which a read begins; gives what follows them."""
-        if self._reader.pending or self._postponed is not None:
+        if self._reader.pending or self._postponed is not None or not router.is_plain_open():
             return chunk
         answers: list[bytes] = []
         end = 0
-        for send in plain_sends(chunk, self._reader.size_max):
+        for send in plain_sends(chunk, self._reader.size_max, router.plain_keys):
             self.language, self.version = send.language, send.version
-            answer = serve(send, self)
+            answer = router.serve_plain(send, self)
             if answer is None:
                 break
             answers.append(answer)

@@ -19,7 +19,7 @@ cdef int _VERSION = codes.VERSION
 @cython.freelist(8)
 @cython.no_gc                   # nothing that it holds leads back to it
 cdef class PlainSend:
-    """A request as `wire.plain_send.PlainSend`; its body and its fields stay in the chunk."""
+    """A request as `wire.plain_send.PlainSend`; its body stays in the chunk."""
 
     cdef bytes chunk
     cdef readonly int32_t opaque
@@ -34,33 +34,26 @@ cdef class PlainSend:
     cdef readonly int32_t reconsume_times
     cdef readonly bytes properties
     cdef readonly int64_t tag_code
-    cdef Span key                               # in the properties
-    cdef Span header_fields                     # in the chunk
+    cdef readonly object key
+    cdef Span unique                            # the unique key, in the properties
     cdef const uint8_t* body_at                 # in the chunk
     cdef readonly Py_ssize_t body_size
     cdef readonly Py_ssize_t end
 
     @property
     def unique_key(self):
-        return PyUnicode_DecodeASCII(<char*>self.key.at, self.key.size, NULL)
-
-    @property
-    def fields(self):
-        return PyBytes_FromStringAndSize(<char*>self.header_fields.at, self.header_fields.size)
-
-    @property
-    def signed_fields(self):
-        if _PackedFields is None:
-            import_types()
-        return Raw(self.fields) if self.serialize_type == 0 else _PackedFields(self.fields, b"")
+        return PyUnicode_DecodeASCII(<char*>self.unique.at, self.unique.size, NULL)
 
     @property
     def body(self):
         return PyBytes_FromStringAndSize(<char*>self.body_at, self.body_size)
 
 
-def plain_sends(bytes chunk, Py_ssize_t size_max):
-    """The plain sends with which a chunk begins, up to the first frame that is none."""
+def plain_sends(bytes chunk, Py_ssize_t size_max, dict keys or None):
+    """The plain sends with which a chunk begins, up to the first frame that is none.
+
+    With `keys` (not None) one that none of them has signed is none.
+    """
     cdef const uint8_t* start = chars(chunk)
     cdef const uint8_t* end = start + PyBytes_GET_SIZE(chunk)
     cdef const uint8_t* at = start
@@ -71,7 +64,7 @@ def plain_sends(bytes chunk, Py_ssize_t size_max):
         size = load4(at)
         if not 4 <= size <= size_max or size > end - at - 4:
             break
-        send = plain_send_at(at + 4, size)
+        send = plain_send_at(at + 4, size, keys)
         if send is None:
             break
         send.chunk = chunk
@@ -81,7 +74,7 @@ def plain_sends(bytes chunk, Py_ssize_t size_max):
     return sends
 
 
-cdef PlainSend plain_send_at(const uint8_t* at, Py_ssize_t size):
+cdef PlainSend plain_send_at(const uint8_t* at, Py_ssize_t size, dict keys):
     """The plain send of a frame, given without its length word; None for another request."""
     cdef JsonHead head
     cdef Span fields
@@ -101,7 +94,7 @@ cdef PlainSend plain_send_at(const uint8_t* at, Py_ssize_t size):
         count = json_fields(found, fields.at, fields.at + fields.size)
         return plain_send(
             found, count, head.numbers[OPAQUE], 0, language_of(&head), head.numbers[VERSION],
-            fields, end, at + size,
+            end, at + size, keys,
         )
     if at[0] != 1 or end - at < 4 + COMPACT_FIXED:
         return None
@@ -114,13 +107,13 @@ cdef PlainSend plain_send_at(const uint8_t* at, Py_ssize_t size):
     return plain_send(
         found, count, <int32_t>load4(at + 9), 1,
         _LANGUAGE_BY_CODE[at[6]] if at[6] < len(_LANGUAGE_BY_CODE) else _OTHER,
-        <int16_t>(at[7] << 8 | at[8]), fields, end, at + size,
+        <int16_t>(at[7] << 8 | at[8]), end, at + size, keys,
     )
 
 
 cdef PlainSend plain_send(
     SignedField* found, Py_ssize_t count, int64_t opaque, int form, object language,
-    int64_t version, Span fields, const uint8_t* body, const uint8_t* stop,
+    int64_t version, const uint8_t* body, const uint8_t* stop, dict keys,
 ):
     """The plain send with some fields, whose values are as clients write them; None for others."""
     cdef SignedField* by_letter[SEND_LETTERS]
@@ -169,8 +162,13 @@ cdef PlainSend plain_send(
     send.topic, send.queue_id, send.sys_flag, send.flag = topic, queue_id, sys_flag, flag
     send.born_timestamp, send.reconsume_times = born_ms, reconsume_times
     send.properties, send.tag_code = text, tag_code_of(&facts)
-    send.key, send.header_fields = Span(facts.key, facts.key_size), fields
+    send.unique = Span(facts.key, facts.key_size)
     send.body_at, send.body_size = body, stop - body
+    if keys is not None:
+        signer = signer_of(found, count, send.body, keys)
+        if signer is None or signer is NotImplemented:
+            return None
+        send.key = keys[signer]
     return send
 
 
@@ -329,7 +327,7 @@ def stored_reply(
         and put_number_field(&out, b"queueOffset", queue_offset, is_json)
         and put_field(&out, b"MSG_REGION", region_text, region_size, is_json)
         and put_field(&out, b"TRACE_ON", b"true" if trace_on else b"false", 4 + (not trace_on), is_json)
-        and put_field(&out, b"transactionId", given.key.at, given.key.size, is_json)
+        and put_field(&out, b"transactionId", given.unique.at, given.unique.size, is_json)
     )
     if is_json and is_whole:
         (out.at - 1)[0] = c"}"                # behind the last field: no comma
