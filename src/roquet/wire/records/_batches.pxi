@@ -73,15 +73,14 @@ cdef Py_ssize_t record_size(bytes body, bytes text, Fields* fields) noexcept:
     )
 
 
-cdef uint8_t* write_record(
-    uint8_t* at, Fields* fields, Py_ssize_t total, int32_t flag, int64_t queue_offset,
-    int64_t position, bytes body, bytes text,
-):
-    """Write one record; gives where the next one begins."""
-    cdef Py_ssize_t body_size = PyBytes_GET_SIZE(body), text_size = PyBytes_GET_SIZE(text)
+cdef uint8_t* write_head(
+    uint8_t* at, Fields* fields, Py_ssize_t total, uint32_t crc, int32_t flag,
+    int64_t queue_offset, int64_t position, Py_ssize_t body_size,
+) noexcept nogil:
+    """Write what is in front of a record's body; gives where that begins."""
     store4(at, <uint32_t>total)
     store4(at + 4, MAGIC_V1 if fields.topic_size <= TOPIC_SIZE_MAX_V1 else MAGIC_V2)
-    store4(at + 8, <uint32_t>crc32(body) & 0x7FFFFFFF)
+    store4(at + 8, crc & 0x7FFFFFFF)
     store4(at + 12, fields.queue_id)
     store4(at + 16, flag)
     store8(at + 20, queue_offset)
@@ -96,8 +95,20 @@ cdef uint8_t* write_record(
     store4(at, fields.reconsume_times)
     store8(at + 4, fields.prepared_position)
     store4(at + 12, <uint32_t>body_size)
-    memcpy(at + 16, chars(body), body_size)
-    at += 16 + body_size
+    return at + 16
+
+
+cdef uint8_t* write_record(
+    uint8_t* at, Fields* fields, Py_ssize_t total, int32_t flag, int64_t queue_offset,
+    int64_t position, bytes body, bytes text,
+):
+    """Write one record; gives where the next one begins."""
+    cdef Py_ssize_t body_size = PyBytes_GET_SIZE(body), text_size = PyBytes_GET_SIZE(text)
+    at = write_head(
+        at, fields, total, <uint32_t>crc32(body), flag, queue_offset, position, body_size
+    )
+    memcpy(at, chars(body), body_size)
+    at += body_size
     if fields.topic_size <= TOPIC_SIZE_MAX_V1:
         at[0] = <uint8_t>fields.topic_size
         at += 1
