@@ -15,7 +15,9 @@ from roquet.wire.calls.send import Send, SendBatch, SendLongNames
 from roquet.wire.codes import Language, SerializeType
 from roquet.wire.command import Command, decode
 from roquet.wire.fields import decode_call, encode_call, to_ext
-from roquet.wire.plain_send import PlainSend, plain_sends, stored_reply
+from roquet.wire.plain_send import PlainSend, batch_reply, plain_sends, stored_reply
+from roquet.wire.records.property_text import decode_properties, encode_properties
+from roquet.wire.records.record import ENTRY
 from roquet.wire.records.speedups import COMPILED, use_compiled
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="without a compiler there are none")
@@ -64,9 +66,12 @@ def read_as_usual(raw: bytes, end: int = 0) -> PlainSend:
     command = decode(raw[4:])
     call = decode_call(command, Send)
     text = call.properties.encode("utf-8", "surrogatepass")
-    facts = plain_facts(text)
+    facts = (0, True, b"") if call.batch else plain_facts(text)
     assert facts is not None
-    assert not call.batch
+    if call.batch:
+        shared = decode_properties(text)
+        shared.pop("UNIQ_KEY", None)
+        text = encode_properties(shared)
     fields = command.fields
     return PlainSend(
         opaque=command.opaque,
@@ -85,6 +90,8 @@ def read_as_usual(raw: bytes, end: int = 0) -> PlainSend:
         fields=bytes(fields) if isinstance(fields, msgspec.Raw) else fields.pairs,  # type: ignore[union-attr]
         body=call.body,
         end=end or len(raw),
+        code=command.code,
+        is_batch=call.batch,
     )
 
 
@@ -122,6 +129,18 @@ def test_what_is_found_is_what_the_ordinary_way_reads(
         assert found[number:] == [read_as_usual(raw, len(plain) * number + len(raw))]
 
 
+BATCH_PROPERTIES = ("", "WAIT\x01true\x02", "a\x01b\x02UNIQ_KEY\x017F01\x02", "DELAY\x013\x02")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("properties", BATCH_PROPERTIES, ids=ascii)
+@pytest.mark.parametrize("kind", [Send, SendBatch])
+def test_a_batch_is_read_in_one_pass(form: int, properties: str, kind: type[Send]) -> None:
+    call = kind(**to_fields(make(batch=True, properties=properties)))
+    raw = frame(call, form)
+    assert plain_sends(raw, SIZE_MAX) == [read_as_usual(raw)]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_frame_that_is_cut_ends_them(form: int) -> None:
     raw = frame(make(), form)
@@ -141,7 +160,12 @@ def test_a_frame_over_the_limit_is_left() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"batch": True},
+        {"batch": True, "properties": "torn"},
+        {"batch": True, "properties": "a\x01\x02"},
+        {"batch": True, "properties": "a\x01b\x01c\x02"},
+        {"batch": True, "properties": "a\x01b\x02a\x01c\x02"},
+        {"batch": True, "properties": "a\x01é\x02"},
+        {"batch": True, "properties": "".join(f"a{n}\x01b\x02" for n in range(9))},
         {"properties": ""},
         {"properties": "TAGS\x01red\x02"},
         {"properties": PROPERTIES + "DELAY\x013\x02"},
@@ -178,7 +202,7 @@ def to_fields(send: Send) -> dict[str, Any]:
 ODD_FIELDS = (
     *({"a": GONE}, {"b": GONE}, {"e": GONE}, {"g": GONE}, {"i": GONE}, {"e": 3}, {"e": "03"}),
     *({"e": "+3"}, {"e": "2147483648"}, {"f": "null"}, {"g": "1e9"}, {"g": "01"}, {"g": ""}),
-    *({"g": "9" * 19}, {"k": "TRUE"}, {"m": "true"}, {"d": "many"}, {"l": ""}),
+    *({"g": "9" * 19}, {"k": "TRUE"}, {"m": "TRUE"}, {"d": "many"}, {"l": ""}),
     {"i": PROPERTIES + "KEYS\x01\ud800\x02"},
 )
 ODD_HEADERS = (
@@ -240,3 +264,23 @@ def test_replies_are_those_of_the_ordinary_way(
     given_ = (opaque, int(form), host, position, queue_id, offset, key, region, trace_on)
     usual: Any = unwrap(stored_reply)
     assert stored_reply(*given_) == usual(*given_)
+
+
+@given(
+    opaque=st.integers(-(2**31), 2**31 - 1),
+    form=st.sampled_from(FORMS),
+    host=st.binary(min_size=8, max_size=8) | st.binary(min_size=20, max_size=20),
+    positions=st.lists(st.integers(0, 2**62), min_size=1, max_size=40),
+    copies=st.sampled_from((1, 1, 5)),
+    numbers=st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**62)),
+    region=TEXTS | st.just("\ud800"),
+    trace_on=st.booleans(),
+)
+def test_replies_to_batches_are_those_of_the_ordinary_way(
+    opaque: int, form: int, host: bytes, positions: list[int], copies: int,
+    numbers: tuple[int, int], region: str, trace_on: bool,
+) -> None:  # fmt: skip
+    entries = b"".join([ENTRY.pack(position, 100, 7) for position in positions * copies])
+    given_ = (opaque, int(form), host, entries, *numbers, region, trace_on)
+    usual: Any = unwrap(batch_reply)
+    assert batch_reply(*given_) == usual(*given_)

@@ -28,7 +28,7 @@ from roquet.net.router import Peer
 from roquet.rules.access.decision import AccessRequest, decide, refusal_text
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
-from roquet.wire.plain_send import PLAIN_CODE, PlainSend
+from roquet.wire.plain_send import PlainSend
 from roquet.wire.signing import ACCESS_KEY, SigningKey, signed_by, text_fields
 
 log = logger(__name__)
@@ -143,7 +143,7 @@ class AccessGuard:
 
         What is not, `admit` decides.
         """
-        wanted = self._deciding.get(PLAIN_CODE, ())
+        wanted = self._deciding.get(send.code, ())
         if self._tables_now() is not self._tables:
             return False
         self.user = ""
@@ -153,7 +153,7 @@ class AccessGuard:
         if signed is None:
             return False
         name, values = signed
-        if (name, host_of(peer.address), PLAIN_CODE, values) not in self._allowed:
+        if (name, host_of(peer.address), send.code, values) not in self._allowed:
             return False
         self.user = name
         return True

@@ -68,7 +68,7 @@ from roquet.net.server import Server
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.filesystem.files import Files
 from roquet.store.store import Store
-from roquet.wire.plain_send import PLAIN_CODE
+from roquet.wire.plain_send import PLAIN_CODES
 
 log = logger(__name__)
 
@@ -250,7 +250,9 @@ class BrokerServer:
         router, admission = self._new_router(), self.broker.control.admission
         for call, handler in HANDLERS.items():
             router.add(call, self.broker.bind(handler), admission.gate(call))
-        router.add_plain(PLAIN_CODE, self.broker.make(PlainSends).store)
+        sends = self.broker.make(PlainSends)
+        for code in PLAIN_CODES:
+            router.add_plain(code, sends.store)
         return router
 
     def _new_router(self) -> Router:

@@ -167,8 +167,8 @@ class Router:
         self._admit: Callable[[Command, Peer], Command] | None = None
         """Gives a request as its handler may see it, or raises; None admits all as they come."""
         self._meter: RequestMeter | None = None
-        self._plain: tuple[int, PlainSendHandler, RequestHandler[Any]] | None = None
-        """The code of plain sends, what stores them, and what serves them otherwise."""
+        self._plain: dict[int, tuple[PlainSendHandler, RequestHandler[Any]]] = {}
+        """By code of plain sends: what stores them, and what serves them otherwise."""
 
     @property
     def user(self) -> str:
@@ -215,18 +215,19 @@ class Router:
 
         It is taken while requests of that code are neither overridden nor limited.
         """
-        self._plain = code, serve, self._served[code][1]
+        self._plain[code] = serve, self._served[code][1]
 
     @property
     def has_plain(self) -> bool:
         """Whether there is a short way for plain sends."""
-        return self._plain is not None
+        return bool(self._plain)
 
     def serve_plain(self, send: "PlainSend", peer: Peer) -> bytes | None:
         """The reply to a plain send, or None with nothing done: then it has to be dispatched."""
-        if self._plain is None:
+        code = send.code
+        if (plain := self._plain.get(code)) is None:
             return None
-        code, serve, usual = self._plain
+        serve, usual = plain
         _, handler, gate, latencies = self._served[code]
         if handler is not usual:
             return None

@@ -1,4 +1,4 @@
-"""Plain sends: requests that store one ordinary message, read from their frames in one pass.
+"""Plain sends: requests that store one ordinary message, or a batch, read in one pass.
 
 Most requests of a busy broker are such. A server with a compiler reads them without a command and a
 call in between, and stores them by the short way that its router offers. Any other request, and any
@@ -13,18 +13,23 @@ from roquet.wire.codes import RequestCode, SerializeType
 from roquet.wire.command import Command
 from roquet.wire.compact import PackedFields
 from roquet.wire.fields import encode_reply
-from roquet.wire.records.message_id import offset_message_id
+from roquet.wire.records.message_id import offset_message_id, offset_message_ids
+from roquet.wire.records.record import ENTRY
 from roquet.wire.records.speedups import compiled
 
 PLAIN_CODE = int(RequestCode.SEND_MESSAGE_V2)
-"""Code of the requests that are read so: that of all clients but very old ones."""
+"""Code of sends that are read so: that of all clients but very old ones."""
+
+PLAIN_CODES = (PLAIN_CODE, int(RequestCode.SEND_BATCH_MESSAGE))
+"""Codes of all requests that are read so; the second one is for batches alone."""
 
 
 class PlainSend(msgspec.Struct, frozen=True, gc=False):
     """One request, with the names that `Send` gives its fields.
 
-    The topic's name, the queue and the size of the body are not checked. No property asks for
-    more than storing, and there is a unique key; `flag` and `sys_flag` are the message's.
+    The topic's name, the queue and the size of the body are not checked. No property of a single
+    message asks for more than storing, and there is a unique key; `flag` and `sys_flag` are the
+    message's. The messages of a batch are not checked, and have their own unique keys.
     """
 
     opaque: int
@@ -38,7 +43,7 @@ class PlainSend(msgspec.Struct, frozen=True, gc=False):
     flag: int
     reconsume_times: int
     properties: bytes
-    """Encoded, and ended by a separator."""
+    """Encoded, and ended by a separator; those of a batch are without its unique key, or empty."""
     tag_code: int
     """Java's hash of the tag; 0 without one."""
     unique_key: str
@@ -47,6 +52,8 @@ class PlainSend(msgspec.Struct, frozen=True, gc=False):
     body: bytes
     end: int
     """Index of the chunk's byte behind the frame."""
+    code: int = PLAIN_CODE
+    is_batch: bool = False
 
     @property
     def signed_fields(self) -> msgspec.Raw | PackedFields:
@@ -77,6 +84,23 @@ def stored_reply(  # noqa: PLR0913, PLR0917 - the parts of a reply
         queue_id=queue_id,
         queue_offset=queue_offset,
         transaction_id=unique_key,
+        region=region,
+        trace_on=trace_on,
+    )
+    return encode_reply(reply, Command(0, opaque=opaque, serialize_type=serialize_type))
+
+
+@compiled
+def batch_reply(  # noqa: PLR0913, PLR0917 - the parts of a reply
+    opaque: int, serialize_type: int, store_host: bytes, entries: bytes, queue_id: int,
+    queue_offset: int, region: str, trace_on: bool,
+) -> bytes:  # fmt: skip
+    """Encode the frame of the reply to a batch, whose messages have these queue entries."""
+    positions = [position for position, _, _ in ENTRY.iter_unpack(entries)]
+    reply = SendReply(
+        msg_id=offset_message_ids(store_host, positions),
+        queue_id=queue_id,
+        queue_offset=queue_offset,
         region=region,
         trace_on=trace_on,
     )

@@ -342,8 +342,20 @@ class Ingest:
             raise MessageIllegal(f"a number of the batch is out of range: {error}") from error
         return self._count_batch(draft, IngestBatchResult(appended, waits), tag_codes)
 
+    def append_plain_batch(self, send: PlainSend, peer: Peer) -> AppendBatchResult | None:
+        """Store a batch of a client.
+
+        None, with nothing stored, for a batch that `append_batch` has to judge, and for what the
+        store refuses.
+        """
+        try:
+            stored = self._append_body(send, send.properties, send.queue_id, peer)
+        except (StoreError, MessageIllegal):
+            return None
+        return None if stored is None else stored.appended
+
     def _append_body(
-        self, call: SendCall, shared: bytes, queue_id: int, peer: Peer
+        self, call: SendCall | PlainSend, shared: bytes, queue_id: int, peer: Peer
     ) -> IngestBatchResult | None:
         """Store a plain batch; None, with nothing stored, for one that has to be judged."""
         if (

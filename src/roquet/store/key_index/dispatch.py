@@ -98,6 +98,7 @@ class Dispatcher:
     def step(self, count_max: int) -> int:
         """Index up to `count_max` records, or more when late; gives how many were examined.
 
+        Records of a batch may be more: their keys are taken together.
         It ends early after records with very many keys, and gives `count_max` then.
         A record that cannot be indexed is reported to `on_failure`; the others are indexed.
         """
@@ -156,9 +157,9 @@ class Dispatcher:
             count_max = max(count_max, min(len(buffer) // _SHARE, STEP_MAX))
         position, left = max(self.position, self._log.begin), count_max
         keys = _no_keys()
-        while position < end and left:
+        while position < end and left > 0:
             position, left = self._follow(position, left, keys)
-            if position < end and left:
+            if position < end and left > 0:
                 position, left = self._walk(position, left, keys)
         hashes, positions, _ = keys
         done = self._index.put_many(*keys)
@@ -170,16 +171,17 @@ class Dispatcher:
     def _follow(self, position: int, left: int, keys: IndexKeys) -> tuple[int, int]:
         """Take buffered records from a position on.
 
-        Gives the position reached, and how many more records may be examined.
+        Gives the position reached, and how many more records may be examined: a negative number
+        when a batch was larger.
         """
         buffer = self._log.unindexed
         buffer.drop_before(position)
         if position <= self._known_until:
             return position, left
-        while left and buffer.begin == position:
+        while left > 0 and buffer.begin == position:
             if (run := buffer.take_hashed(position)) is not None:
                 position += run.size
-                left = max(left - run.count, 0) if _add_hashed(run, keys) else 0
+                left = left - run.count if _add_hashed(run, keys) else 0
                 continue
             facts = buffer.first(left)
             done = _hash(facts, keys)

@@ -55,6 +55,8 @@ def pack_items(
         count += 1
     if count == 0 or size > INT32_MAX or position > INT64_MAX - size:
         return None
+    if queue_offset > INT64_MAX - count:
+        return None
     records = PyBytes_FromStringAndSize(NULL, size)
     entries = PyBytes_FromStringAndSize(NULL, count * ENTRY_SIZE)
     codes = []
