@@ -714,7 +714,7 @@ def batch_reply(r: Random) -> Case:
     """The parts of a reply to a batch."""
     opaque, form, host, _, queue_id, offset, _, region, trace_on = stored_reply(r).arguments
     rows = [
-        record.ENTRY.pack(r.randrange(1 << r.choice((8, 63))), r.randrange(1 << 31), number(r, 32))
+        record.ENTRY.pack(r.randrange(1 << r.choice((8, 63))), 91, r.randrange(-9, 9))
         for _ in range(r.choice((1, 2, 32, 32, 110, 130)))
     ]
     return Case((opaque, form, host, b"".join(rows), queue_id, offset, region, trace_on))
@@ -729,7 +729,8 @@ def pack_items(r: Random) -> Case:
         text_of(r) if r.random() < 0.1 else b"UNIQ_KEY\x01%d\x02KEYS\x01a  b\x02TAGS\x01t\x02" % n
         for n in range(r.choice((0, 1, 2, 8)))
     ]
-    items = b"".join([batch.encode_item(number(r) >> 1, body_of(r), t[:32_767]) for t in texts])
+    flag = number(r) & 0x7FFF_FFFF
+    items = b"".join([batch.encode_item(flag, body_of(r), text[:32_767]) for text in texts])
     shared = r.choice((b"", b"WAIT\x01true\x02", b"KEYS\x01c\x02", b"torn"))
     items = damage(r, items) if r.random() < 0.2 else items
     return Case((*head[:-1], topic, items, shared, b"CLUSTER\x01C\x02"))

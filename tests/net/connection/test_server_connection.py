@@ -531,8 +531,17 @@ async def test_a_send_that_comes_in_parts_goes_the_usual_way(sends: Sends) -> No
 
 
 @needs_compiler
-async def test_large_reads_go_the_usual_way(sends: Sends) -> None:
-    assert await sends.receive(send_of("a", 1, module.PLAIN_READ_MAX)) == [1]
+async def test_of_many_sends_in_a_read_the_last_go_the_usual_way(sends: Sends) -> None:
+    count = module.PLAIN_SENDS_MAX
+    chunk = b"".join([send_of("a", number, 400) for number in range(count + 2)])
+    assert len(chunk) < module.READ_FULL
+    assert await sends.receive(chunk) == list(range(count + 2))
+    assert sends.taken == ["plain a"] * count + ["usual a"] * 2
+
+
+@needs_compiler
+async def test_full_reads_go_the_usual_way(sends: Sends) -> None:
+    assert await sends.receive(send_of("a", 1, module.READ_FULL)) == [1]
     assert sends.taken == ["usual a"]
 
 

@@ -11,6 +11,7 @@ served for some milliseconds at a time, so that other connections have their tur
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from roquet.net.clock import Clock
@@ -39,9 +40,9 @@ BURST_SIZE_MAX: Final = 8 * 1024 * 1024
 """Bytes that may have waited in a socket. What follows them may have been sent just now, so a new
 burst begins."""
 
-PLAIN_READ_MAX: Final = 32 * 1024
-"""Bytes of a read whose plain sends are served before others have their turn: up to some hundred,
-within a millisecond."""
+PLAIN_SENDS_MAX: Final = 100
+"""Plain sends of a read that are served before others have their turn, within a millisecond. Ten
+batches of one client, which often come together, are among them."""
 
 IDLE_CHECKS: Final = 4
 """Checks of a connection within its idle time."""
@@ -111,7 +112,7 @@ class ServerConnection(PeerConnection):
         if (self.burst is None and len(chunk) < READ_FULL) or (
             self._reader.pending + len(chunk) < self._reader.wanted and not self._unread
         ):  # few requests; or none, only more of a large frame
-            if self._plain is not None and len(chunk) <= PLAIN_READ_MAX:
+            if self._plain is not None:
                 chunk = self._serve_plain(self._plain, chunk)
             if chunk:
                 PeerConnection.data_received(
@@ -132,7 +133,7 @@ class ServerConnection(PeerConnection):
             return chunk
         answers: list[bytes] = []
         end = 0
-        for send in plain_sends(chunk, self._reader.size_max):
+        for send in islice(plain_sends(chunk, self._reader.size_max), PLAIN_SENDS_MAX):
             self.language, self.version = send.language, send.version
             answer = serve(send, self)
             if answer is None:

@@ -130,7 +130,7 @@ class UnindexedBuffer:
         return run
 
     def first(self, count_max: int) -> RecordFacts:
-        """Up to `count_max` of the first records that are in no run, as far as they are adjacent."""
+        """Up to `count_max` of the first records outside of runs, as far as they are adjacent."""
         count = self._run(min(count_max, len(self._positions)))
         positions, sizes, topics, texts, times = self._columns
         return positions[:count], sizes[:count], topics[:count], texts[:count], times[:count]
