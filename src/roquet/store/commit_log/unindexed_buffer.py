@@ -1,8 +1,8 @@
 """Unindexed buffer: the newest records that the key index lacks, column by column.
 
 The writer adds records, the dispatcher takes them. Records of a plain batch are one run: their keys
-are hashed already. Records with long properties are left out, and
-the oldest are dropped when the index is late: the dispatcher reads both from the log again.
+are hashed already. Records with long properties are left out, and the oldest are dropped when the
+index is late: the dispatcher reads both from the log again.
 """
 
 from bisect import bisect_left
