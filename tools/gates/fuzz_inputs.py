@@ -737,7 +737,7 @@ def pack_items(r: Random) -> Case:
 
 
 def usual_items(*arguments: Any) -> PackedBatch | None:
-    """What `pack_items` gives for a batch that is plain compiled, made column by column."""
+    """The result of `pack_items` where that is compiled, made column by column."""
     assert extension is not None
     if extension.pack_items(*arguments) is None:
         return None
