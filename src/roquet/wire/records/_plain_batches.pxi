@@ -115,8 +115,10 @@ cdef bint read_item(const uint8_t* at, const uint8_t* end, Item* item) noexcept 
     item.flag, item.body = <int32_t>load4(at + 12), at + BATCH_HEAD
     behind = item.body + item.body_size
     item.text, item.text_size = behind + 2, behind[0] << 8 | behind[1]
+    if BATCH_HEAD + 2 + item.body_size + item.text_size != item.total:
+        return False
     item.is_open = item.text_size > 0 and item.text[item.text_size - 1] != 2
-    return BATCH_HEAD + 2 + item.body_size + item.text_size == item.total
+    return True
 
 
 cdef Py_ssize_t item_record_size(Item* item, Fields* fields) noexcept nogil:
