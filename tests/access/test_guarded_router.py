@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.access.conftest import PEER, TABLES, peer_at, request_of
 
-from roquet.access.guard import AccessGuard, AccessRules
+from roquet.access.guard import PLAIN_CODES, AccessGuard, AccessRules
 from roquet.access.guarded_router import GuardedRouter
 from roquet.access.required_access import REQUIRED
 from roquet.model.access import AccessTables, PolicyType
@@ -19,7 +19,7 @@ from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import RequestCode, ResponseCode
 from roquet.wire.command import Command, decode, encode
-from roquet.wire.plain_send import PlainSend, plain_sends
+from roquet.wire.plain_send import plain_sends
 from roquet.wire.records.speedups import COMPILED
 
 
@@ -161,14 +161,9 @@ def send_by(user: str | None, topic: str = "orders", form: int = 0, secret: str 
     return encode(request_of(call, user, secret or None, serialize_type=form))
 
 
-def read_by(router: GuardedRouter, raw: bytes) -> list[PlainSend]:
-    """The plain sends that a connection reads from its bytes."""
-    return plain_sends(raw, 1 << 24, router.plain_keys) if router.is_plain_open() else []
-
-
 def served_plain(router: GuardedRouter, raw: bytes, peer: Peer = PEER) -> bytes | None:
     """The reply of the short way to a request, None where it is left to the ordinary one."""
-    sends = read_by(router, raw)
+    sends = router.read_plain(raw, 1 << 24)
     return router.serve_plain(sends[0], peer) if sends else None
 
 
@@ -183,7 +178,7 @@ def guarded(users: list[AccessTables]) -> GuardedRouter:
     rules = AccessRules(cluster="c1", checks_policies=True)
     router = GuardedRouter(AccessGuard(lambda: users[-1], rules, lambda: 0))
     router.add(Send, lambda call, peer: None)
-    router.add_plain(310, lambda send, peer: f"stored for {router.user}".encode())
+    router.add_plain([310], plain_sends, lambda send, peer: f"stored for {router.user}".encode())
     return router
 
 
@@ -223,11 +218,12 @@ class TestPlainSends:
     def test_the_short_way_is_closed_until_a_key_is_known(
         self, guarded: GuardedRouter, form: int
     ) -> None:
-        assert not guarded.is_plain_open()
+        raw = send_by("alice", form=form)
+        assert not guarded.read_plain(raw, 1 << 24)
         assert answer(guarded.dispatch(decode(send_by(None, form=form)[4:]), PEER)).code
-        assert not guarded.is_plain_open()
+        assert not guarded.read_plain(raw, 1 << 24)
         assert dispatched(guarded, "alice") == 0
-        assert guarded.is_plain_open()
+        assert guarded.read_plain(raw, 1 << 24)
 
     def test_changed_users_are_asked_again(
         self, guarded: GuardedRouter, users: list[AccessTables], form: int
@@ -243,18 +239,18 @@ class TestPlainSends:
         self, guarded: GuardedRouter, users: list[AccessTables], form: int
     ) -> None:
         assert dispatched(guarded, "alice") == 0
-        (send,) = read_by(guarded, send_by("alice", form=form))
+        (send,) = guarded.read_plain(send_by("alice", form=form), 1 << 24)
         users.append(msgspec.structs.replace(TABLES))
         assert dispatched(guarded, "alice") == 0
         assert guarded.serve_plain(send, PEER) is None
-        (send,) = read_by(guarded, send_by("alice", form=form))
+        (send,) = guarded.read_plain(send_by("alice", form=form), 1 << 24)
         assert guarded.serve_plain(send, PEER) == b"stored for alice"
 
     def test_a_code_that_needs_no_user_is_served_for_nobody(self, form: int) -> None:
-        rules = AccessRules(cluster="c1", unsigned_codes=frozenset({310}))
+        rules = AccessRules(cluster="c1", unsigned_codes=frozenset(PLAIN_CODES))
         router = GuardedRouter(AccessGuard(lambda: TABLES, rules, lambda: 0))
         router.add(Send, lambda call, peer: None)
-        router.add_plain(310, lambda send, peer: router.user.encode())
+        router.add_plain([310], plain_sends, lambda send, peer: router.user.encode())
         for user in (None, "alice"):
             assert served_plain(router, send_by(user, form=form)) == b""
 
@@ -262,7 +258,7 @@ class TestPlainSends:
         rules = AccessRules(cluster="c1", checks_policies=True, open_codes=frozenset({310}))
         router = GuardedRouter(AccessGuard(lambda: TABLES, rules, lambda: 0))
         router.add(Send, lambda call, peer: None)
-        router.add_plain(310, lambda send, peer: router.user.encode())
+        router.add_plain([310], plain_sends, lambda send, peer: router.user.encode())
         assert dispatched(router, "bob") == 0
         assert served_plain(router, send_by("bob", "any", form)) == b"bob"
         assert served_plain(router, send_by("bob", form=form, secret="guessed")) is None

@@ -2,15 +2,19 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.conftest import NOT_COMPILED
 from tests.store.conftest import NOW, DataDir, Row, draft, fill, index_all, parts, read_bodies
 
 from roquet.model.errors import MessageIllegal, StoreError, StoreFailed, StoreFull
 from roquet.store.filesystem.files import FileWriter
-from roquet.store.store import AppendResult, Draft, Store
+from roquet.store.store import AppendBodyResult, AppendResult, BatchBody, Draft, Store
 from roquet.wire.calls.send import Send
 from roquet.wire.fields import encode_call
+from roquet.wire.java_hash import hash_code
 from roquet.wire.plain_send import PlainSend, plain_sends
+from roquet.wire.records.batch import encode_item
 from roquet.wire.records.record import decode
+from roquet.wire.records.speedups import COMPILED
 
 pytestmark = pytest.mark.usefixtures("form")
 
@@ -252,6 +256,76 @@ def test_a_batch_that_cannot_be_written_to_its_queue_is_undone(
     store_dir.files = files
     assert store.append_batch(draft(), rows, NOW).queue_offset == 45
     assert read_bodies(store)[45:] == [b"refused"] * count
+
+
+def plain_body(count: int, size: int = 7) -> BatchBody:
+    text = b"UNIQ_KEY\x01k\x02TAGS\x01red\x02"
+    items = [encode_item(n, b"%d" % (n % 10) * size, text) for n in range(count)]
+    return BatchBody(b"".join(items), b"", b"CLUSTER\x01C\x02")
+
+
+@pytest.mark.skipif(not COMPILED, reason=NOT_COMPILED)
+def test_a_plain_batch_is_stored_as_its_columns_are(form: str) -> None:
+    first, second = DataDir().open(), DataDir().open()
+    text = b"UNIQ_KEY\x01k\x02TAGS\x01red\x02CLUSTER\x01C\x02"
+    found: list[AppendBodyResult] = []
+    for store in (first, second):
+        store.append(draft(tag_code=0), NOW)
+        for count in (9, 50, 60, 1):  # into the next file of the log, and of the queue
+            body = plain_body(count)
+            stored = store.append_body(draft(), body, NOW) if store is first else None
+            assert (stored is None) is (store is second or form == "python")
+            if stored is None:
+                rows = [(n, b"%d" % (n % 10) * 7, text, hash_code("red")) for n in range(count)]
+                store.append_batch(draft(), parts(rows), NOW)
+            else:
+                found.append(stored)
+    assert first.end_position == second.end_position
+    assert read_bodies(first) == read_bodies(second)
+    for store in (first, second):
+        assert store.read("T", 0, 0, wanted={hash_code("red")}.__contains__).count
+    ends = [one.appended.end for one in found]
+    assert ends == sorted(ends)
+    for one in found:
+        assert one.appended.end == one.appended.positions[0] + one.appended.size
+        assert one.waits
+        assert set(one.tag_codes) == {hash_code("red")}
+
+
+def test_a_batch_that_the_columns_have_to_judge_is_left(store: Store) -> None:
+    assert store.append_body(draft(), plain_body(1), NOW) is None, "the queue is new"
+    store.append(draft(), NOW)
+    before = store.end_position
+    for odd in (draft(sys_flag=4), draft(prepared_position=1), draft(topic="a/b")):
+        assert store.append_body(odd, plain_body(1), NOW) is None
+    bad = BatchBody(b"torn", b"", b"CLUSTER\x01C\x02")
+    assert store.append_body(draft(), bad, NOW) is None
+    store.refuse_appends("another writes")
+    assert store.append_body(draft(), plain_body(1), NOW) is None
+    assert store.end_position == before
+
+
+@pytest.mark.skipif(not COMPILED, reason=NOT_COMPILED)
+def test_a_plain_batch_that_cannot_be_written_to_its_queue_is_undone(
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    if form == "python":
+        return
+    told: list[int] = []
+    store.on_append(lambda: told.append(store.end_position))
+    for _ in range(45):
+        store.append(draft(), NOW)
+    before = store.end_position
+    with monkeypatch.context() as patch:
+        forbid_maps(store_dir, patch, "consumequeue/T/0/")
+        with pytest.raises(StoreError, match="no memory"):
+            store.append_body(draft(), plain_body(10), NOW)
+    assert store.bounds("T", 0) == (0, 45)
+    assert store.end_position in (before, 8192), "a blank may have been written, and no record"
+    assert len(told) == 45
+    assert store.append_body(draft(), plain_body(10), NOW) is not None
+    assert told[45:] == [store.end_position]
+    assert len(read_bodies(store)) == 55
 
 
 def test_an_append_that_cannot_be_undone_ends_writing(

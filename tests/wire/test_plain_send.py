@@ -13,7 +13,8 @@ from roquet.wire.calls.send import Send, SendBatch, SendLongNames
 from roquet.wire.codes import Language, SerializeType
 from roquet.wire.command import decode
 from roquet.wire.fields import encode_call, to_ext
-from roquet.wire.plain_send import PlainSend, plain_sends, put_send, stored_reply
+from roquet.wire.plain_send import PlainSend, batch_reply, plain_sends, put_send, stored_reply
+from roquet.wire.records.record import ENTRY
 from roquet.wire.records.speedups import COMPILED, use_compiled
 from roquet.wire.signing import Credentials, Signer, SigningKey
 from usual_sends import Keys, usual_send
@@ -100,6 +101,18 @@ def test_what_is_found_is_what_the_ordinary_way_reads(
         assert found[number:] == [usual_send(raw, len(plain) * number + len(raw))]
 
 
+BATCH_PROPERTIES = ("", "WAIT\x01true\x02", "a\x01b\x02UNIQ_KEY\x017F01\x02", "DELAY\x013\x02")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("properties", BATCH_PROPERTIES, ids=ascii)
+@pytest.mark.parametrize("kind", [Send, SendBatch])
+def test_a_batch_is_read_in_one_pass(form: int, properties: str, kind: type[Send]) -> None:
+    call = kind(**to_fields(make(batch=True, properties=properties)))
+    raw = frame(call, form)
+    assert found_in(raw) == [usual_send(raw)]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_frame_that_is_cut_ends_them(form: int) -> None:
     raw = frame(make(), form)
@@ -119,7 +132,12 @@ def test_a_frame_over_the_limit_is_left() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"batch": True},
+        {"batch": True, "properties": "torn"},
+        {"batch": True, "properties": "a\x01\x02"},
+        {"batch": True, "properties": "a\x01b\x01c\x02"},
+        {"batch": True, "properties": "a\x01b\x02a\x01c\x02"},
+        {"batch": True, "properties": "a\x01é\x02"},
+        {"batch": True, "properties": "".join(f"a{n}\x01b\x02" for n in range(9))},
         {"properties": ""},
         {"properties": "TAGS\x01red\x02"},
         {"properties": PROPERTIES + "DELAY\x013\x02"},
@@ -161,7 +179,7 @@ def to_fields(send: Send) -> dict[str, Any]:
 ODD_FIELDS = (
     *({"a": GONE}, {"b": GONE}, {"e": GONE}, {"g": GONE}, {"i": GONE}, {"e": 3}, {"e": "03"}),
     *({"e": "+3"}, {"e": "2147483648"}, {"f": "null"}, {"g": "1e9"}, {"g": "01"}, {"g": ""}),
-    *({"g": "9" * 19}, {"k": "TRUE"}, {"m": "true"}, {"d": "many"}, {"l": ""}),
+    *({"g": "9" * 19}, {"k": "TRUE"}, {"m": "TRUE"}, {"d": "many"}, {"l": ""}),
     {"i": PROPERTIES + "KEYS\x01\ud800\x02"},
 )
 ODD_HEADERS = (
@@ -336,3 +354,23 @@ def test_a_record_outside_of_its_map_is_not_written(at: int, entry_at: int) -> N
             make_plain(), memoryview(records), at, 600, memoryview(entries), entry_at,
             0, 0, 0, bytes(8), 0, bytes(8), b"T", b"",
         )  # fmt: skip
+
+
+@given(
+    opaque=st.integers(-(2**31), 2**31 - 1),
+    form=st.sampled_from(FORMS),
+    host=st.binary(min_size=8, max_size=8) | st.binary(min_size=20, max_size=20),
+    positions=st.lists(st.integers(0, 2**62), min_size=1, max_size=40)
+    | st.integers(100, 140).map(lambda count: list(range(count))),
+    numbers=st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**62)),
+    region=TEXTS | st.just("\ud800"),
+    trace_on=st.booleans(),
+)
+def test_replies_to_batches_are_those_of_the_ordinary_way(
+    opaque: int, form: int, host: bytes, positions: list[int],
+    numbers: tuple[int, int], region: str, trace_on: bool,
+) -> None:  # fmt: skip
+    entries = b"".join([ENTRY.pack(position, 100, 7) for position in positions])
+    given_ = (opaque, int(form), host, entries, *numbers, region, trace_on)
+    usual: Any = unwrap(batch_reply)
+    assert batch_reply(*given_) == usual(*given_)

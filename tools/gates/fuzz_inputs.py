@@ -6,7 +6,9 @@ pass: lengths that disagree, columns whose offsets decrease, arrays that are not
 
 import json
 import struct
+from array import array
 from collections.abc import Callable, Sequence
+from inspect import unwrap
 from itertools import accumulate
 from random import Random
 from types import SimpleNamespace
@@ -21,9 +23,11 @@ from roquet.rules import sql92
 from roquet.store.key_index import dispatch
 from roquet.wire import command, compact, plain_send
 from roquet.wire.calls.pull import Pull, PullReply
-from roquet.wire.calls.send import Send, SendReply
+from roquet.wire.calls.send import Send, SendBatch, SendReply
 from roquet.wire.fields import HEADER_CODECS, encode_call
 from roquet.wire.records import batch, partial_decode, record
+from roquet.wire.records.plain_batch import PackedBatch
+from roquet.wire.records.speedups import extension
 from roquet.wire.signing import Credentials, Signer, SigningKey
 
 EDGES: Final = (
@@ -524,7 +528,11 @@ def link_entries(r: Random) -> Case:
         r.choice(columns).append(1)
     begin = min(max(number(r, 64), -(2**63)), 2**63 - 1)
     columns[2] = [min(max(n, -(2**63)), 2**63 - 1) for n in columns[2]]
-    return Case((slots, *columns, begin, r.choice((1, 1, 5, 9, 2**31 - 1, 2**31 - 3, 0, -1))))
+    numbers: list[Any] = columns
+    if r.random() < 0.95 and all(-(2**63) <= n < 2**63 for n in columns[1]):
+        columns[0] = [n if -(2**31) <= n < 2**31 else 0 for n in columns[0]]
+        numbers = list(map(array, "iqq", columns))
+    return Case((slots, *numbers, begin, r.choice((1, 1, 5, 9, 2**31 - 1, 2**31 - 3, 0, -1))))
 
 
 def entry_columns(r: Random) -> Case:
@@ -678,10 +686,11 @@ def plain_sends(r: Random) -> Case:
     """Sends one after the other, in either form; some ask for more, are signed, or damaged."""
     frames, keys = [], r.choice((None, SIGNING_KEYS))
     for _ in range(r.choice((0, 1, 1, 2, 5))):
-        call = Send(
+        kind, is_batch = r.choice((Send, Send, SendBatch)), r.random() < 0.3
+        call = kind(
             producer_group=r.choice(WORDS), topic=r.choice(WORDS), queue_id=number(r),
             born_timestamp=number(r, 64), flag=number(r), sys_flag=number(r), body=body_of(r),
-            properties=text_of(r).decode("utf-8", "replace"), batch=r.random() < 0.05,
+            properties=text_of(r).decode("utf-8", "replace"), batch=is_batch,
         )  # fmt: skip
         form, oneway = r.randrange(2), r.random() < 0.05
         opaque = number(r) & 0x7FFF_FFFF
@@ -744,6 +753,53 @@ def stored_reply(r: Random) -> Case:
     return Case((plain_send_of(r), host, position, offset, r.choice(WORDS), r.random() < 0.5))
 
 
+def batch_reply(r: Random) -> Case:
+    """The parts of a reply to a batch."""
+    send, host, _, offset, region, trace_on = stored_reply(r).arguments
+    rows = [
+        record.ENTRY.pack(r.randrange(1 << r.choice((8, 63))), 91, r.randrange(-9, 9))
+        for _ in range(r.choice((1, 2, 32, 32, 110, 130)))
+    ]
+    parts = (send.opaque, send.serialize_type, host, b"".join(rows), send.queue_id, offset)
+    return Case((*parts, region, trace_on))
+
+
+def pack_items(r: Random) -> Case:
+    """The body of a batch send, mostly plain, with what `pack_batch` takes besides."""
+    head, topic = head_of(r)
+    if r.random() < 0.7:
+        topic = r.choice((b"T", b"orders", b"t" * 127))
+    texts = [
+        text_of(r) if r.random() < 0.1 else b"UNIQ_KEY\x01%d\x02KEYS\x01a  b\x02TAGS\x01t\x02" % n
+        for n in range(r.choice((0, 1, 2, 8)))
+    ]
+    flag = number(r) & 0x7FFF_FFFF
+    items = b"".join([batch.encode_item(flag, body_of(r), text[:32_767]) for text in texts])
+    shared = r.choice((b"", b"WAIT\x01true\x02", b"KEYS\x01c\x02", b"torn"))
+    items = damage(r, items) if r.random() < 0.2 else items
+    return Case((*head[:-1], topic, items, shared, b"CLUSTER\x01C\x02"))
+
+
+def usual_items(*arguments: Any) -> PackedBatch | None:
+    """The result of `pack_items` where that is compiled, made column by column."""
+    assert extension is not None
+    if extension.pack_items(*arguments) is None:
+        return None
+    *head, topic, items, shared, added = arguments
+    flags, bodies, texts = unwrap(batch.item_columns)(items, 1 << 31)
+    plain = unwrap(property_normalizer.plain_batch)(texts, shared, added)
+    assert plain is not None
+    stored, codes, waits = plain
+    columns = record.BatchColumns(flags, bodies, stored, codes)
+    records, entries = unwrap(record.pack_batch)(*head, 0, topic, columns)
+    hashes, owners = unwrap(dispatch.key_hashes)([topic] * len(stored), stored, dispatch.hash_key)
+    positions = [position for position, _, _ in record.ENTRY.iter_unpack(entries)]
+    return PackedBatch(
+        records, entries, codes, array("i", hashes).tobytes(),
+        array("q", [positions[owner] for owner in owners]).tobytes(), waits,
+    )  # fmt: skip
+
+
 def _split_values(parts: Any) -> object:
     if parts is None:
         return None
@@ -759,6 +815,6 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
         entry_columns, sum_sizes, contains, decode, decode_whole, plain_sends, put_send,
         stored_reply, encode_frame, join_entries, join_ranges, join_properties, batch_body,
         offset_message_ids, numbered_texts, record_positions, cut_slices, split_texts,
-        plain_records, signed_by,
+        plain_records, signed_by, pack_items, batch_reply,
     )
 }  # fmt: skip

@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from fuzz_inputs import CALLS, Case
+from fuzz_inputs import CALLS, Case, usual_items
 from roquet.arrow import column_slices, encode, properties, record_layout
 from roquet.broker.filtering import record_matcher
 from roquet.broker.ingest import property_normalizer
@@ -70,11 +70,12 @@ FORMS: Final[dict[str, Any]] = {
         encode.join_properties, column_slices.contains,
         encode.batch_body, property_columns.numbered_texts, record_layout.record_positions,
         column_slices.cut_slices, properties.split_texts, queue_builder.plain_records,
-        signing.signed_by, plain_send.put_send, plain_send.stored_reply,
+        signing.signed_by, plain_send.put_send, plain_send.stored_reply, plain_send.batch_reply,
     )
 }  # fmt: skip
-FORMS["plain_sends"] = usual_sends
-"""Functions that have a compiled form, by name: that of plain sends is held to the ordinary way."""
+FORMS["plain_sends"], FORMS["pack_items"] = usual_sends, usual_items
+"""Functions that have a compiled form, by name: those of plain sends and batches are held to the
+ordinary way."""
 
 
 # -- comparison ----------------------------------------------------------------------------------

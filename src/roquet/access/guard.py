@@ -24,11 +24,11 @@ from roquet.model.errors import CallRefused
 from roquet.net.address import host_of
 from roquet.net.connection.peer_connection import PeerConnection
 from roquet.net.log_fields import request_fields
-from roquet.net.router import Peer
+from roquet.net.router import Peer, PlainRequest
 from roquet.rules.access.decision import AccessRequest, decide, refusal_text
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
-from roquet.wire.plain_send import PLAIN_CODE, PlainSend
+from roquet.wire.plain_send import SEND_CODES
 from roquet.wire.signing import ACCESS_KEY, SigningKey, signed_by, text_fields
 
 log = logger(__name__)
@@ -42,6 +42,11 @@ again."""
 
 NAME_LENGTH_MAX: Final = 255
 """Characters of a name in a request that is remembered: no topic or group has a longer one."""
+
+PLAIN_CODES: Final = SEND_CODES
+
+_ATTRIBUTES: Final = {"b": "topic"}
+"""Attributes of plain requests by the fields that decide on them."""
 
 LOGGED_MAX: Final = 256
 """Different refusals that are logged within `LOG_PAUSE_MS`: strangers must not fill the disk."""
@@ -108,8 +113,8 @@ class AccessGuard:
             **dict.fromkeys(rules.unsigned_codes),
         }
         """Fields that decide on requests of a code; None for a code that needs no user."""
-        self._plain_decides = self._deciding.get(PLAIN_CODE, ())
-        """Those of a plain send: its topic alone, if any."""
+        self._plain_deciding = {code: self._plain_attributes(code) for code in PLAIN_CODES}
+        """Attributes of plain requests that hold these fields."""
         self._tables = AccessTables()
         self._keys: dict[str, SigningKey] = {}
         """Keys of enabled users that were needed since users or policies changed."""
@@ -139,31 +144,37 @@ class AccessGuard:
             return command
         return self._admit(command, peer, name)
 
+    def _plain_attributes(self, code: int) -> tuple[str, ...] | None:
+        deciding = self._deciding.get(code, ())
+        return None if deciding is None else tuple([_ATTRIBUTES[name] for name in deciding])
+
     @property
     def plain_keys(self) -> dict[str, SigningKey] | None:
-        """Keys of the users who may send plain sends, filled as they are needed.
+        """Keys of the users who may make plain requests, filled as they are needed.
 
-        None where sends need no user.
+        None where none of them needs a user.
         """
-        return None if self._plain_decides is None else self._keys
+        needs_none = all(deciding is None for deciding in self._plain_deciding.values())
+        return None if needs_none else self._keys
 
-    def admits(self, send: PlainSend, peer: Peer) -> bool:
-        """Whether a plain send needs no user, or is signed by one to whom it was allowed before.
+    def admits(self, request: PlainRequest, peer: Peer) -> bool:
+        """Whether a plain request needs no user, or a user signed it who was allowed it before.
 
         It was read with `plain_keys`. What is not, `admit` decides.
         """
         self.user = ""
-        if self._plain_decides is None:
+        deciding = self._plain_deciding[request.code]
+        if deciding is None:
             return True
-        key = send.key
+        key = request.key
         if (
             key is None
             or self._tables_now() is not self._tables
             or self._keys.get(key.user) is not key  # it is one of earlier tables
         ):
             return False
-        values = (send.topic,) if self._plain_decides else ()
-        return self._is_remembered(key.user, values, PLAIN_CODE, peer)
+        values = tuple([getattr(request, name) for name in deciding])
+        return self._is_remembered(key.user, values, request.code, peer)
 
     def _is_remembered(
         self, name: str, values: tuple[str | None, ...], code: int, peer: Peer

@@ -68,7 +68,7 @@ from roquet.net.server import Server
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.filesystem.files import Files
 from roquet.store.store import Store
-from roquet.wire.plain_send import PLAIN_CODE
+from roquet.wire.plain_send import SEND_CODES, plain_sends
 
 log = logger(__name__)
 
@@ -250,8 +250,8 @@ class BrokerServer:
         router, admission = self._new_router(), self.broker.control.admission
         for call, handler in HANDLERS.items():
             router.add(call, self.broker.bind(handler), admission.gate(call))
-        plain = self.broker.make(PlainSends)
-        router.add_plain(PLAIN_CODE, plain.store, plain.is_open)
+        sends = self.broker.make(PlainSends)
+        router.add_plain(SEND_CODES, plain_sends, sends.store, sends.is_open)
         return router
 
     def _new_router(self) -> Router:

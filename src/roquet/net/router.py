@@ -1,7 +1,7 @@
 """Router: dispatches each request to the handler of its call type."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -151,18 +151,20 @@ _Served: TypeAlias = tuple[
 NO_REASONS: Final[Mapping[int, str]] = MappingProxyType({})
 
 
-PlainSendHandler = Callable[["PlainSend", Peer], bytes | None]
-"""Serves a plain send: gives the frame of its reply, or None if nothing was done."""
+PlainRequest: TypeAlias = "PlainSend"
+PlainKeys: TypeAlias = "dict[str, SigningKey] | None"
+PlainReader = Callable[[bytes, int, PlainKeys], "Sequence[PlainRequest]"]
+"""Reads the plain requests of one kind with which a chunk begins, up to a size of their frames."""
+PlainHandler = Callable[[Any, Peer], bytes | None]
+"""Serves plain requests of one kind: the frame of the reply to a success, or None if nothing was
+done."""
 
 
 class _PlainWay(NamedTuple):
-    """The short way of plain sends."""
+    """The short way of plain requests of one kind."""
 
-    code: int
-    serve: PlainSendHandler
+    read: PlainReader
     is_open: Callable[[], bool]
-    usual: RequestHandler[Any]
-    """Serves these requests otherwise."""
 
 
 class Router:
@@ -178,11 +180,13 @@ class Router:
         self._admit: Callable[[Command, Peer], Command] | None = None
         """Gives a request as its handler may see it, or raises; None admits all as they come."""
         self._meter: RequestMeter | None = None
-        self._plain: _PlainWay | None = None
-        self._admits: Callable[[PlainSend, Peer], bool] | None = None
-        """Whether a plain send may be served without a further look; None: each may."""
-        self.plain_keys: dict[str, SigningKey] | None = None
-        """Keys of which one has to have signed a plain send; None: it needs no signature."""
+        self._plain: list[_PlainWay] = []
+        self._plain_handlers: dict[int, tuple[PlainHandler, RequestHandler[Any]]] = {}
+        """By code of plain requests: what serves them, and what serves them otherwise."""
+        self._admits: Callable[[PlainRequest, Peer], bool] | None = None
+        """Whether a plain request may be served without a further look; None: each may."""
+        self.plain_keys: PlainKeys = None
+        """Keys of which one has to have signed a plain request; None: it needs no signature."""
 
     @property
     def user(self) -> str:
@@ -225,41 +229,50 @@ class Router:
         self._served[code] = (call_type, handler, gate, latencies)
 
     def add_plain(
-        self, code: int, serve: PlainSendHandler, is_open: Callable[[], bool] = lambda: True
+        self,
+        codes: Iterable[int],
+        read: PlainReader,
+        serve: PlainHandler,
+        is_open: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Register a short way for plain sends, which have a code with a handler.
+        """Register a short way for plain requests of codes that have handlers.
 
-        It is taken while `is_open`, and while requests of that code are neither overridden nor
+        It is taken while `is_open`, and while requests of a code are neither overridden nor
         limited.
         """
-        self._plain = _PlainWay(code, serve, is_open, self._served[code][1])
+        self._plain.append(_PlainWay(read, is_open))
+        for code in codes:
+            self._plain_handlers[code] = serve, self._served[code][1]
 
-    def is_plain_open(self) -> bool:
-        """Whether plain sends may take the short way, until the event loop goes on."""
-        if (plain := self._plain) is None:
-            return False
-        _, handler, gate, latencies = self._served[plain.code]
-        return (
-            handler is plain.usual
-            and not (gate is not None and gate.is_tight)
-            and (self._meter is None or latencies is not None)
-            and plain.is_open()
-        )
+    def read_plain(self, chunk: bytes, size_max: int) -> Sequence["PlainRequest"]:
+        """The plain requests of one kind with which a chunk begins; none if its way is closed.
 
-    def serve_plain(self, send: "PlainSend", peer: Peer) -> bytes | None:
-        """The reply to a plain send, or None with nothing done: then it has to be dispatched.
-
-        The short way is open, and the send was read with `plain_keys`.
+        They are to be served before the event loop goes on.
         """
-        assert self._plain is not None
-        code, serve, _, _ = self._plain
-        latencies = self._served[code][3]
+        for way in self._plain:
+            if way.is_open() and (requests := way.read(chunk, size_max, self.plain_keys)):
+                return requests
+        return ()
+
+    def serve_plain(self, request: "PlainRequest", peer: Peer) -> bytes | None:
+        """The reply to a request that `read_plain` has read.
+
+        None with nothing done: then it has to be dispatched.
+        """
+        code = request.code
+        serve, usual = self._plain_handlers[code]
+        _, handler, gate, latencies = self._served[code]
+        if handler is not usual or (gate is not None and gate.is_tight):
+            return None
+        if self._meter is not None and latencies is None:
+            return None
         if latencies is not None and latencies.left <= 0:  # this one is timed
             return None
         try:
-            frame = serve(send, peer) if self._admits is None or self._admits(send, peer) else None
+            may_serve = self._admits is None or self._admits(request, peer)
+            frame = serve(request, peer) if may_serve else None
         except Exception as error:
-            command = Command(code, opaque=send.opaque, serialize_type=send.serialize_type)
+            command = Command(code, opaque=request.opaque, serialize_type=request.serialize_type)
             return self._refuse(error, command, peer, self._begin(code))
         if latencies is not None and frame is not None:
             latencies.left -= 1

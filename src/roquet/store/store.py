@@ -29,13 +29,22 @@ from roquet.store.recovery.open_directory import OpenDirectory, open_directory
 from roquet.store.recovery.scrub import Scrub
 from roquet.store.replication.replicated_log import ReplicatedLog, replicated_log
 from roquet.store.retention import TopicRemoval, UnreadMessages
-from roquet.store.writer import AppendBatchResult, AppendResult, Draft, RecordWriter
+from roquet.store.writer import (
+    AppendBatchResult,
+    AppendBodyResult,
+    AppendResult,
+    Draft,
+    RecordWriter,
+)
 from roquet.wire.plain_send import PlainSend
+from roquet.wire.records.plain_batch import BatchBody
 from roquet.wire.records.record import BatchColumns
 
 __all__ = [
     "AppendBatchResult",
+    "AppendBodyResult",
     "AppendResult",
+    "BatchBody",
     "BatchColumns",
     "Draft",
     "FlushTask",
@@ -156,6 +165,18 @@ class Store(RecordReader):
         if self._refusal is not None:
             raise self._refused()
         return self._write_batch(draft, parts, now_ms)
+
+    def append_body(self, draft: Draft, body: BatchBody, now_ms: int) -> AppendBodyResult | None:
+        """Store the messages of a plain batch; None, with nothing stored, for any other one.
+
+        None as well where `append_batch` would refuse all batches.
+        """
+        if self._refusal is not None or self._own_refusal is not None:
+            return None
+        stored = self._writer.append_body(draft, body, now_ms)
+        if stored is not None and self._on_append is not None:
+            self._on_append()
+        return stored
 
     def on_append(self, callback: Callable[[], object] | None) -> None:
         """Set the callback after each append; None: no longer, and appends pay nothing."""

@@ -7,14 +7,17 @@ import msgspec
 
 from roquet.model.errors import MessageIllegal, StoreError, StoreFailed
 from roquet.store.commit_log.log import WRITE_PAST_MAP_MIN, CommitLog
+from roquet.store.commit_log.unindexed_buffer import HashedRun
 from roquet.store.consume_queue.entries import entry_columns
 from roquet.store.consume_queue.queue import ConsumeQueue
 from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.rebuild import has_entry
 from roquet.store.layout import ENTRY_SIZE
 from roquet.wire.plain_send import PlainSend, put_send
+from roquet.wire.records.plain_batch import BatchBody, PackedBatch, pack_items
 from roquet.wire.records.record import (
     ENDS_IN_ZERO,
+    ENTRY,
     BatchColumns,
     SplitRecord,
     pack,
@@ -66,8 +69,25 @@ class AppendBatchResult(msgspec.Struct, frozen=True, gc=False):
 
     queue_offset: int
     """The offset of the first message; the others follow."""
-    positions: Sequence[int]
+    entries: bytes
+    """The queue entries of the messages."""
     end: int
+    size: int
+    """Bytes of the records."""
+
+    @property
+    def positions(self) -> Sequence[int]:
+        """Where each message was stored."""
+        return entry_columns(self.entries)[0]
+
+
+class AppendBodyResult(msgspec.Struct, frozen=True, gc=False):
+    """Where a plain batch was stored, and what its properties told."""
+
+    appended: AppendBatchResult
+    tag_codes: Sequence[int]
+    waits: bool
+    """Whether the sender of the first message waits until it is durable."""
 
 
 class RecordWriter:
@@ -159,7 +179,7 @@ class RecordWriter:
         offset, commit_log = queue.end, self._log
         position = commit_log.end
         if not parts:
-            return AppendBatchResult(offset, [], position)
+            return AppendBatchResult(offset, b"", position, 0)
         if offset + len(parts) > queue.capacity:
             queue.reserve(len(parts))
         records, entries = _pack_run(queue, draft, parts, position, now_ms)
@@ -167,16 +187,52 @@ class RecordWriter:
         if position + size > commit_log.capacity and commit_log.reserve(size) != position:
             position = commit_log.end
             records, entries = _pack_run(queue, draft, parts, position, now_ms)
+        self._write_run(queue, position, records, entries)
+        positions, sizes, _ = entry_columns(entries)
+        commit_log.unindexed.add_run(positions, sizes, queue.name, parts.properties, now_ms)
+        return AppendBatchResult(offset, entries, position + size, size)
+
+    def append_body(self, draft: Draft, body: BatchBody, now_ms: int) -> AppendBodyResult | None:
+        """Store the messages of a plain batch as `append_batch` does.
+
+        None, with nothing stored, for any other batch, and for the first one of a queue.
+        """
+        if draft.sys_flag & _MAYBE_WITHOUT_ENTRY or draft.prepared_position:
+            return None
+        queue, commit_log = self._loaded.get((draft.topic, draft.queue_id)), self._log
+        if queue is None:
+            return None
+        offset, position = queue.end, commit_log.end
+        packed = _pack_body(queue, draft, body, position, now_ms)
+        if packed is None:
+            return None
+        count, size = len(packed.tag_codes), len(packed.records)
+        if offset + count > queue.capacity:
+            queue.reserve(count)
+        if position + size > commit_log.capacity and commit_log.reserve(size) != position:
+            position = commit_log.end
+            packed = _pack_body(queue, draft, body, position, now_ms)
+            assert packed is not None
+        self._write_run(queue, position, packed.records, packed.entries)
+        commit_log.unindexed.add_hashed(
+            HashedRun(position, size, count, packed.key_hashes, packed.key_positions, now_ms)
+        )
+        appended = AppendBatchResult(offset, packed.entries, position + size, size)
+        return AppendBodyResult(appended, packed.tag_codes, packed.waits)
+
+    def _write_run(
+        self, queue: ConsumeQueue, position: int, records: bytes, entries: bytes
+    ) -> None:
+        """Write adjacent records and their entries, for which there is room."""
+        offset, commit_log = queue.end, self._log
         commit_log.write(position, records)
         try:
             queue.put_many(entries)
         except StoreError as error:
-            self._undo(queue, offset, position, size, error)
+            self._undo(queue, offset, position, len(records), error)
             raise
-        positions, sizes, _ = entry_columns(entries)
-        commit_log.unindexed.add_run(positions, sizes, queue.name, parts.properties, now_ms)
-        commit_log.last, commit_log.end = positions[-1], position + size
-        return AppendBatchResult(offset, positions, position + size)
+        commit_log.last = ENTRY.unpack_from(entries, len(entries) - ENTRY.size)[0]
+        commit_log.end = position + len(records)
 
     def _undo(
         self, queue: ConsumeQueue, offset: int, position: int, size: int, error: StoreError
@@ -219,4 +275,14 @@ def _pack_run(
         draft.queue_id, queue.end, position, draft.sys_flag, draft.born_ms, draft.born_host,
         now_ms, draft.store_host, draft.reconsume_times, draft.prepared_position, queue.name,
         parts,
+    )  # fmt: skip
+
+
+def _pack_body(
+    queue: ConsumeQueue, draft: Draft, body: BatchBody, position: int, now_ms: int
+) -> PackedBatch | None:
+    return pack_items(
+        draft.queue_id, queue.end, position, draft.sys_flag, draft.born_ms, draft.born_host,
+        now_ms, draft.store_host, draft.reconsume_times, queue.name, body.items, body.shared,
+        body.added,
     )  # fmt: skip

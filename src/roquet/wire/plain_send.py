@@ -1,4 +1,4 @@
-"""Plain sends: requests that store one ordinary message, read from their frames in one pass.
+"""Plain sends: requests that store one ordinary message, or a batch, read in one pass.
 
 Most requests of a busy broker are such. A server with a compiler reads them without a command and a
 call in between, and stores them by the short way that its router offers. Any other request, and any
@@ -15,24 +15,31 @@ from roquet.wire.calls.send import SendReply
 from roquet.wire.codes import RequestCode
 from roquet.wire.command import Command
 from roquet.wire.fields import encode_reply
-from roquet.wire.records.message_id import offset_message_id
+from roquet.wire.records.message_id import offset_message_id, offset_message_ids
 from roquet.wire.records.record import ENTRY, pack
 from roquet.wire.records.speedups import compiled
 
 if TYPE_CHECKING:  # servers without access control load no hashes for it
     from roquet.wire.signing import SigningKey
 
-PLAIN_CODE = int(RequestCode.SEND_MESSAGE_V2)
-"""Code of the requests that are read so: that of all clients but very old ones."""
+SEND_CODE = int(RequestCode.SEND_MESSAGE_V2)
+SEND_CODES = (SEND_CODE, int(RequestCode.SEND_BATCH_MESSAGE))
+"""Codes of sends that are read so, those of all clients but very old ones; the second one is for
+batches alone."""
+
+SENDS_MAX = 100
+"""Plain sends of a chunk that are read at most: they are served before other connections have their
+turn, within a millisecond. Ten batches of one client, which often come together, are among them."""
 
 
 class PlainSend(msgspec.Struct, frozen=True, gc=False):
     """One request, with the names that `Send` gives its fields.
 
-    The topic is none of a broker's own, there is a body and a unique key, and neither a property
-    nor `sys_flag` asks for more than storing. Nothing else of the topic, the queue and the size of
-    the body is checked; `flag` and `sys_flag` are the message's. The compiled reader gives objects
-    of the same attributes, whose body stays where it was received until it is written.
+    The topic is none of a broker's own, there is a body, and neither a property nor `sys_flag` asks
+    for more than storing. A single message has a unique key; the messages of a batch, which have
+    their own, are not checked. Nothing else of the topic, the queue and the size of the body is
+    checked; `flag` and `sys_flag` are the message's. The compiled reader gives objects of the same
+    attributes, whose body stays where it was received until it is written.
     """
 
     opaque: int
@@ -46,7 +53,7 @@ class PlainSend(msgspec.Struct, frozen=True, gc=False):
     flag: int
     reconsume_times: int
     properties: bytes
-    """Encoded, and ended by a separator."""
+    """Encoded, and ended by a separator; those of a batch are without its unique key, or empty."""
     tag_code: int
     """Java's hash of the tag; 0 without one."""
     unique_key: str
@@ -55,6 +62,8 @@ class PlainSend(msgspec.Struct, frozen=True, gc=False):
     """The key whose signature was checked; None where signatures are not looked at."""
     end: int
     """Index of the chunk's byte behind the frame."""
+    code: int = SEND_CODE
+    is_batch: bool = False
 
     @property
     def body_size(self) -> int:
@@ -70,10 +79,10 @@ def plain_sends(
 ) -> list[PlainSend]:
     """The plain sends with which a chunk begins, up to the first frame that is cut or another one.
 
-    A length above `size_max` ends them as well. `keys` are those of known users by access key: a
-    request that none of them has signed, as `signing.signed_by` checks it, is another one. None
-    looks at no signature. Without a compiler none is found: reading them so would cost more than
-    the ordinary way.
+    There are `SENDS_MAX` at most, and a length above `size_max` ends them as well. `keys` are those
+    of known users by access key: a request that none of them has signed, as `signing.signed_by`
+    checks it, is another one. None looks at no signature. Without a compiler none is found: reading
+    them so would cost more than the ordinary way.
     """
     return []
 
@@ -125,3 +134,20 @@ def stored_reply(
     )
     command = Command(0, opaque=send.opaque, serialize_type=send.serialize_type)
     return encode_reply(reply, command)
+
+
+@compiled
+def batch_reply(  # noqa: PLR0913, PLR0917 - the parts of a reply
+    opaque: int, serialize_type: int, store_host: bytes, entries: bytes, queue_id: int,
+    queue_offset: int, region: str, trace_on: bool,
+) -> bytes:  # fmt: skip
+    """Encode the frame of the reply to a batch, whose messages have these queue entries."""
+    positions = [position for position, _, _ in ENTRY.iter_unpack(entries)]
+    reply = SendReply(
+        msg_id=offset_message_ids(store_host, positions),
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        region=region,
+        trace_on=trace_on,
+    )
+    return encode_reply(reply, Command(0, opaque=opaque, serialize_type=serialize_type))

@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 from tests.broker.conftest import LocalBroker, failing, local, make_send
 
 from roquet.broker.app import BrokerServer
@@ -13,11 +14,13 @@ from roquet.broker.settings.config import BrokerConfig
 from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.model.errors import StoreFailed, StoreFull
 from roquet.testing.clock import run, this_loop
+from roquet.wire.calls.send import SendBatch
 from roquet.wire.codes import SerializeType
 from roquet.wire.command import Command, decode
 from roquet.wire.fields import encode_call
 from roquet.wire.frame import FrameReader
 from roquet.wire.plain_send import PlainSend, plain_sends
+from roquet.wire.records.batch import encode_item
 from roquet.wire.records.speedups import COMPILED, use_compiled
 
 pytestmark = [
@@ -52,6 +55,39 @@ SENDS: list[dict[str, Any]] = [
 ]
 
 
+PLAIN_BATCH = (
+    KEY + "TAGS\x01red\x02KEYS\x01a b\x02",
+    KEY,
+    KEY + "TAGS\x01red\x02WAIT\x01false\x02",
+)
+
+BATCHES: list[dict[str, Any]] = [
+    {"texts": PLAIN_BATCH},
+    {"texts": PLAIN_BATCH, "flag": -7, "reconsume_times": 3, "sys_flag": 1},
+    {"texts": PLAIN_BATCH, "properties": ""},
+    {"texts": PLAIN_BATCH, "properties": "UNIQ_KEY\x01whole\x02WAIT\x01false\x02KEYS\x01c\x02"},
+    {"texts": PLAIN_BATCH, "properties": "a\x01b\x02a\x01c\x02"},
+    {"texts": PLAIN_BATCH, "properties": "DELAY\x013\x02"},
+    {"texts": PLAIN_BATCH, "queue_id": 3},
+    {"texts": PLAIN_BATCH, "queue_id": 4},
+    {"texts": PLAIN_BATCH, "queue_id": -1},
+    {"texts": PLAIN_BATCH, "topic": "new"},
+    {"texts": PLAIN_BATCH, "topic": "%RETRY%billing"},
+    {"texts": PLAIN_BATCH, "sys_flag": 4},
+    {"texts": PLAIN_BATCH, "sys_flag": 8},
+    {"texts": PLAIN_BATCH, "code": 310},
+    {"texts": PLAIN_BATCH * 20},
+    {"texts": PLAIN_BATCH * 60},
+    {"texts": (*PLAIN_BATCH, "TAGS\x01red\x02")},
+    {"texts": (*PLAIN_BATCH, KEY + "DELAY\x013\x02")},
+    {"texts": (*PLAIN_BATCH, KEY + "KEYS\x01é\x02")},
+    {"texts": (*PLAIN_BATCH, KEY + "a\x01" + "x" * 600 + "\x02")},
+    {"texts": (*PLAIN_BATCH, KEY + "a\x01" + "x" * 32_600 + "\x02")},
+    {"texts": PLAIN_BATCH, "cut": 3},
+    {"texts": ()},
+]
+
+
 class Client(asyncio.Protocol):
     """A client that keeps its replies."""
 
@@ -75,6 +111,23 @@ def frames(form: int) -> list[bytes]:
     return made
 
 
+def batch_frames(form: int) -> list[bytes]:
+    made = []
+    for number, fields in enumerate(BATCHES):
+        given_ = {"topic": "orders", "queue_id": 0, "properties": "WAIT\x01true\x02", **fields}
+        texts, cut, code = given_.pop("texts"), given_.pop("cut", 0), given_.pop("code", 320)
+        items = [
+            encode_item(n, b"body %d" % n, text.format(1_000 * number + n).encode())
+            for n, text in enumerate(texts)
+        ]
+        body = b"".join(items)
+        call = make_send(**given_, batch=True, body=body[: len(body) - cut])
+        if code == 320:
+            call = SendBatch(**asdict(call))
+        made.append(encode_call(call, opaque=number, serialize_type=form))
+    return made
+
+
 def kinds_of(broker: LocalBroker) -> list[tuple[Any, ...]]:
     """Messages of each topic and kind that metrics have counted."""
     counts = broker.log.ingest.counts
@@ -83,17 +136,16 @@ def kinds_of(broker: LocalBroker) -> list[tuple[Any, ...]]:
 
 async def conversation(
     requests: list[bytes], *, compiled: bool, together: bool = False, **settings: Any
-) -> tuple[list[bytes], list[bytes], list[tuple[Any, ...]]]:
-    """Replies to requests, the records that the log holds then, and what was counted."""
+) -> tuple[list[bytes], list[bytes], list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """Replies to requests, the records that the log holds then, what was counted, and the index."""
     before = use_compiled(compiled)
     try:
         config = BrokerConfig(
             host="127.0.0.1",
             port=10_911,
-            max_message_size=150,
             metrics_port=0,
             metrics_exporter=MetricsExporterType.PROM,
-            **settings,
+            **{"max_message_size": 150} | settings,
         )
         async with BrokerServer(config, this_loop().clock, rng=Random(1), boot_id="b") as server:
             broker = local(server.broker)
@@ -108,7 +160,13 @@ async def conversation(
             while (record := store.message_at(at)) is not None:
                 records.append(record)
                 at += len(record)
-            return client.replies, records, kinds_of(broker)
+            while store.dispatch():
+                pass
+            found = [
+                (key, store.query("orders", key, count_max=999).positions)
+                for key in ("a", "b", "c", "whole")
+            ]
+            return client.replies, records, kinds_of(broker), found
     finally:
         use_compiled(before)
 
@@ -128,6 +186,22 @@ def test_the_log_and_the_replies_are_the_same(
     assert run(conversation(requests, compiled=True, together=together, **settings)) == usual
     assert len(usual[0]) == len(requests)
     assert settings or ("orders", "fifo", 1) in usual[2]
+
+
+@pytest.mark.parametrize("form", [SerializeType.JSON, SerializeType.ROCKETMQ])
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize(
+    "settings", [{}, {"sync_flush": True}, {"permission": 4}, {"max_message_size": 150}], ids=str
+)
+def test_batches_are_stored_and_answered_as_they_always_were(
+    form: int, together: bool, settings: dict[str, Any]
+) -> None:
+    given_ = {"max_message_size": 1 << 20, **settings}
+    requests = batch_frames(form)
+    usual = run(conversation(requests, compiled=False, together=together, **given_))
+    assert run(conversation(requests, compiled=True, together=together, **given_)) == usual
+    assert len(usual[0]) == len(requests)
+    assert settings or len(usual[3][0][1]) > 80
 
 
 def plain(**fields: Any) -> PlainSend:
@@ -217,13 +291,23 @@ async def test_what_the_store_refuses_is_left(
     def full(*_: object) -> None:
         raise StoreFull("no space")
 
-    monkeypatch.setattr(type(orders.log.store), "append", full)
+    body = encode_item(0, b"x", b"UNIQ_KEY\x01k\x02")
+    batch = {"batch": True, "body": body, "properties": ""}
+    assert reply_to(orders) is not None
+    assert reply_to(orders, **batch) is not None
+    store = type(orders.log.store)
+    monkeypatch.setattr(store, "append_plain", lambda *_: None)
+    monkeypatch.setattr(store, "append", full)
+    monkeypatch.setattr(store, "append_body", full)
     assert reply_to(orders) is None
+    assert reply_to(orders, **batch) is None
 
 
 async def test_a_message_that_may_be_stored_all_the_same_is_not_left(
     orders: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type(orders.log.store), "append", failing(StoreFailed("no memory")))
+    store = type(orders.log.store)
+    monkeypatch.setattr(store, "append_plain", lambda *_: None)
+    monkeypatch.setattr(store, "append", failing(StoreFailed("no memory")))
     with pytest.raises(StoreFailed):
         reply_to(orders)

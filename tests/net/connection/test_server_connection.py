@@ -22,7 +22,7 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command, decode
 from roquet.wire.fields import encode_call, encode_reply
 from roquet.wire.frame import FrameReader
-from roquet.wire.plain_send import PlainSend
+from roquet.wire.plain_send import SENDS_MAX, PlainSend, plain_sends
 from roquet.wire.records.speedups import COMPILED
 
 pytestmark = pytest.mark.virtual_time
@@ -436,7 +436,7 @@ class Sends:
         self.router.add(Send, self._usual)
         self.router.add(GetKV, lambda call, peer: self._note(f"get {call.key}"))
         self.is_open = True
-        self.router.add_plain(310, self.plain, lambda: self.is_open)
+        self.router.add_plain([310], plain_sends, self.plain, lambda: self.is_open)
         self.peer: Any = None
         self.client = Collector()
 
@@ -533,8 +533,17 @@ async def test_a_send_that_comes_in_parts_goes_the_usual_way(sends: Sends) -> No
 
 
 @needs_compiler
-async def test_large_reads_go_the_usual_way(sends: Sends) -> None:
-    assert await sends.receive(send_of("a", 1, module.PLAIN_READ_MAX)) == [1]
+async def test_of_many_sends_in_a_read_the_last_go_the_usual_way(sends: Sends) -> None:
+    count = SENDS_MAX
+    chunk = b"".join([send_of("a", number, 400) for number in range(count + 2)])
+    assert len(chunk) < module.READ_FULL
+    assert await sends.receive(chunk) == list(range(count + 2))
+    assert sends.taken == ["plain a"] * count + ["usual a"] * 2
+
+
+@needs_compiler
+async def test_full_reads_go_the_usual_way(sends: Sends) -> None:
+    assert await sends.receive(send_of("a", 1, module.READ_FULL)) == [1]
     assert sends.taken == ["usual a"]
 
 
@@ -547,13 +556,9 @@ async def test_a_short_way_is_closed_when_requests_are_served_otherwise(sends: S
 
 
 @needs_compiler
-async def test_a_closed_short_way_reads_nothing_until_it_opens_again(
-    sends: Sends, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_closed_short_way_reads_nothing_until_it_opens_again(sends: Sends) -> None:
     sends.is_open = False
-    monkeypatch.setattr(module, "plain_sends", None)
     assert await sends.receive(send_of("a", 1)) == [1]
-    monkeypatch.undo()
     sends.is_open = True
     assert await sends.receive(send_of("b", 2)) == [1, 2]
     assert sends.taken == ["usual a", "plain b"]

@@ -2,7 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.store.commit_log.unindexed_buffer import PROPERTIES_SIZE_MAX, UnindexedBuffer
+from roquet.store.commit_log.unindexed_buffer import (
+    PROPERTIES_SIZE_MAX,
+    HashedRun,
+    UnindexedBuffer,
+)
 
 Row = tuple[int, int, bytes, bytes, int]
 
@@ -68,3 +72,46 @@ def test_records_before_a_position_can_be_dropped() -> None:
     fresh.drop_before(1000)
     assert not len(fresh)
     assert fresh.begin == -1
+
+
+def run_at(position: int, count: int = 2) -> HashedRun:
+    return HashedRun(position, 10 * count, count, b"", b"", 0)
+
+
+def test_hashed_runs_are_taken_in_their_place() -> None:
+    fresh = filled(2)
+    fresh.add_hashed(run_at(20))
+    fresh.add(40, 10, b"T", b"", 0)
+    assert (len(fresh), fresh.begin) == (5, 0)
+    assert fresh.take_hashed(0) is None
+    assert [row[0] for row in rows(fresh)] == [0, 10]
+    assert fresh.begin == 20
+    assert fresh.take_hashed(20) == run_at(20)
+    assert fresh.begin == 40
+    assert [row[0] for row in rows(fresh)] == [40]
+    assert (len(fresh), fresh.begin) == (0, -1)
+
+
+def test_a_run_that_a_position_is_in_is_dropped() -> None:
+    fresh = filled(2)
+    for position in (20, 40):
+        fresh.add_hashed(run_at(position))
+    fresh.drop_before(21)
+    assert (len(fresh), fresh.begin) == (2, 40)
+
+
+def test_the_oldest_runs_are_forgotten_with_the_records_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("roquet.store.commit_log.unindexed_buffer.BUFFERED_MAX", 16)
+    fresh = UnindexedBuffer()
+    for n in range(8):
+        fresh.add_hashed(run_at(n * 40))
+        for position in (20, 30):
+            fresh.add(n * 40 + position, 10, b"T", b"", n)
+    assert 12 <= len(fresh) <= 16
+    assert fresh.begin > 120
+    fresh.add_hashed(run_at(320, 15))
+    assert (len(fresh), fresh.begin) == (15, 320)
+    fresh.add_hashed(run_at(480, 17))
+    assert (len(fresh), fresh.begin) == (0, -1)

@@ -11,8 +11,9 @@ from roquet.store.config import StoreConfig
 from roquet.store.key_index.dispatch import Dispatcher, HashedKeys, hash_key, hash_keys, key_hashes
 from roquet.store.key_index.index import KeyIndex
 from roquet.store.recovery.open_directory import OpenDirectory
-from roquet.store.store import Draft, Store
+from roquet.store.store import BatchBody, Draft, Store
 from roquet.wire.java_hash import hash_code
+from roquet.wire.records.batch import encode_item
 from roquet.wire.records.partial_decode import index_keys
 from roquet.wire.records.record import encode_properties
 
@@ -90,12 +91,23 @@ def entries(opened: OpenDirectory) -> list[tuple[int, int, int, int]]:
     return [file.entry(number) for file in files for number in range(1, file.next)]
 
 
+def append_plain(store: Store, count: int, now_ms: int) -> None:
+    """A plain batch; without a compiler it is stored column by column."""
+    text = encode_properties({"UNIQ_KEY": f"P{now_ms}", "KEYS": "x  y"})
+    body = BatchBody(encode_item(0, b"body", text) * count, b"", b"CLUSTER\x01C\x02")
+    if store.append_body(draft(), body, now_ms) is None:
+        text += b"CLUSTER\x01C\x02"
+        store.append_batch(draft(), parts([(0, b"body", text, 0)] * count), now_ms)
+
+
 def mixed(store: Store, kinds: list[int]) -> None:
     """Messages of all kinds: alone, in a batch, in a transaction, without keys, long ones."""
     for n, kind in enumerate(kinds):
         if kind == 0:
             part = (0, b"body", encode_properties({"UNIQ_KEY": f"B{n}", "KEYS": "x y"}), 0)
             store.append_batch(draft(), parts([part] * 3), NOW + n)
+        elif kind == 5:
+            append_plain(store, 3, NOW + n)
         elif kind in {4, 8, 12}:
             store.append(draft(sys_flag=kind), NOW + n)
         elif kind == 1:
@@ -111,13 +123,14 @@ def next_record(opened: OpenDirectory) -> int:
     return next((at for _, at, _ in found), end)
 
 
-KINDS = st.lists(st.sampled_from([0, 0, 1, 2, 2, 3, 4, 8, 12]), max_size=40)
+KINDS = st.lists(st.sampled_from([0, 0, 1, 2, 2, 3, 4, 5, 5, 8, 12]), max_size=40)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(KINDS, st.integers(1, 50)), max_size=4))
 @example([([2, 3, 3], 3)])
 @example([([0, 0, 0, 3, 3], 1)])
+@example([([3, 5, 5, 3, 5, 1, 5], 2)])
 def test_buffered_records_are_indexed_like_those_read_from_the_log(
     rounds: list[tuple[list[int], int]],
 ) -> None:
@@ -163,6 +176,18 @@ def test_ordinary_messages_are_not_read_again(
     monkeypatch.setattr(opened.log, "walk", None)
     assert store.dispatch(100) == 40
     assert len(store.query("T", "U1", count_max=99).positions) == 40
+
+
+def test_the_keys_of_a_plain_batch_are_hashed_once(
+    store_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, opened = store_dir.open_parts()
+    fill(store, 20)
+    append_plain(store, 20, NOW)
+    monkeypatch.setattr(opened.log, "walk", None)
+    assert store.dispatch(100) == 40
+    assert len(store.query("T", "x", count_max=99).positions) == 20
+    assert len(store.query("T", f"P{NOW}", count_max=99).positions) == 20
 
 
 def test_long_properties_do_not_fill_the_memory(store_dir: DataDir) -> None:

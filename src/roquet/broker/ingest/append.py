@@ -19,7 +19,7 @@ from roquet.broker.refusals import no_permission
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal, RecordError, StoreError
-from roquet.model.flags import SysFlag
+from roquet.model.flags import TRANSACTION_MASK, SysFlag
 from roquet.model.names import (
     BROKER_ONLY_TOPICS,
     HALF_TOPIC,
@@ -34,7 +34,14 @@ from roquet.net.router import Peer
 from roquet.rules.consumption.priority import priority_queue
 from roquet.rules.delay.delay_levels import dead_letter_properties, due_ms, effective_level
 from roquet.rules.delay.timer import DELIVERY_TIME_PROPERTIES, is_timed, out_ms
-from roquet.store.store import AppendBatchResult, AppendResult, BatchColumns, Draft, Store
+from roquet.store.store import (
+    AppendBatchResult,
+    AppendResult,
+    BatchBody,
+    BatchColumns,
+    Draft,
+    Store,
+)
 from roquet.wire.calls.send import Send, SendLongNames
 from roquet.wire.plain_send import PlainSend
 from roquet.wire.receipt_handle import RecallHandle
@@ -338,8 +345,10 @@ class Ingest:
 
     def append_batch(self, call: SendCall, queue_id: int, peer: Peer) -> IngestBatchResult:
         """Store the messages of a batch at consecutive offsets: all of them or none."""
-        flags, bodies, texts = self._columns(call)
         shared = _shared_text(call.properties)
+        if (stored := self._append_body(call, shared, queue_id, peer)) is not None:
+            return stored
+        flags, bodies, texts = self._columns(call)
         texts, tag_codes, waits = self._normalizer.normalize_batch(texts, shared)
         parts = BatchColumns(flags, bodies, texts, tag_codes)
         draft = self._draft(call, queue_id, peer, b"", b"", 0)
@@ -347,11 +356,51 @@ class Ingest:
             appended = self._store.append_batch(draft, parts, self._clock.now_ms())
         except (struct.error, OverflowError) as error:
             raise MessageIllegal(f"a number of the batch is out of range: {error}") from error
-        self._arrived(call.topic, queue_id, appended.queue_offset, tag_codes)
-        if self.counts.counts_stored and appended.positions:
-            size = appended.end - appended.positions[0]
-            self.counts.note_batch(call.topic, NORMAL, len(appended.positions), size)
-        return IngestBatchResult(appended, waits)
+        return self._count_batch(draft, IngestBatchResult(appended, waits), tag_codes)
+
+    def append_plain_batch(self, send: PlainSend, peer: Peer) -> AppendBatchResult | None:
+        """Store a batch of a client.
+
+        None, with nothing stored, for a batch that `append_batch` has to judge, and for what the
+        store refuses.
+        """
+        try:
+            stored = self._append_body(send, send.properties, send.queue_id, peer)
+        except (StoreError, MessageIllegal):
+            return None
+        return None if stored is None else stored.appended
+
+    def _append_body(
+        self, call: SendCall | PlainSend, shared: bytes, queue_id: int, peer: Peer
+    ) -> IngestBatchResult | None:
+        """Store a plain batch; None, with nothing stored, for one that has to be judged."""
+        items = call.body
+        if (
+            not 0 < len(items) <= self._size_max
+            or call.sys_flag & TRANSACTION_MASK
+            or is_retry(call.topic)
+        ):
+            return None
+        draft = self._draft(call, queue_id, peer, b"", b"", 0)
+        body = BatchBody(items, shared, self._normalizer.cluster)
+        try:
+            stored = self._store.append_body(draft, body, self._clock.now_ms())
+        except (struct.error, OverflowError):
+            return None
+        if stored is None:
+            return None
+        result = IngestBatchResult(stored.appended, stored.waits)
+        return self._count_batch(draft, result, stored.tag_codes)
+
+    def _count_batch(
+        self, draft: Draft, stored: IngestBatchResult, tag_codes: Sequence[int]
+    ) -> IngestBatchResult:
+        """Wake those who wait for the messages of a batch, and count them."""
+        appended, count = stored.appended, len(tag_codes)
+        self._arrived(draft.topic, draft.queue_id, appended.queue_offset, tag_codes)
+        if self.counts.counts_stored and count:
+            self.counts.note_batch(draft.topic, NORMAL, count, appended.size)
+        return stored
 
     def message_id(self, position: int) -> str:
         """The offset message id of the message at a position."""

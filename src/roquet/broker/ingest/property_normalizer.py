@@ -102,15 +102,16 @@ class PropertyNormalizer:
     """Normalizes the property texts of one broker."""
 
     def __init__(self, cluster: str, new_key: Callable[[], str]) -> None:
-        self._cluster = f"{names.CLUSTER}\x01{cluster}\x02".encode()
-        self.tail = self._cluster
+        self.cluster = f"{names.CLUSTER}\x01{cluster}\x02".encode()
+        """Property that each message gets behind its own."""
+        self.tail = self.cluster
         """Properties that each single message gets behind its own."""
         self._new_key = new_key
 
     def configure(self, region: str, *, traced: bool) -> None:
         """Set the region and the trace flag that single messages get."""
         tail = f"{names.MSG_REGION}\x01{region}\x02{names.TRACE_ON}\x01{str(traced).lower()}\x02"
-        self.tail = self._cluster + tail.encode("utf-8", "surrogatepass")
+        self.tail = self.cluster + tail.encode("utf-8", "surrogatepass")
 
     def normalize(self, text: bytes, alone: bool = False) -> NormalizedProperties:
         """The normalized property text. MessageIllegal for one that cannot be stored.
@@ -119,7 +120,7 @@ class PropertyNormalizer:
         """
         text = ended(text)
         facts = plain_facts(text)
-        stored = text + (self.tail if alone else self._cluster)
+        stored = text + (self.tail if alone else self.cluster)
         if facts is None or len(stored) > names.PROPERTIES_SIZE_MAX:
             return self._normalize_text(text, alone)
         return NormalizedProperties(stored, *facts)
@@ -131,7 +132,7 @@ class PropertyNormalizer:
 
         Each gets the properties that the batch shares. One illegal text refuses the whole batch.
         """
-        if (plain := plain_batch(texts, shared, self._cluster)) is not None:
+        if (plain := plain_batch(texts, shared, self.cluster)) is not None:
             return plain
         normalized = [self.normalize(ended(text) + shared) for text in texts]
         return (
@@ -167,7 +168,7 @@ class PropertyNormalizer:
         if not key:
             key = self._new_key()
             text = f"{text}{names.UNIQUE_KEY}\x01{key}\x02"
-        raw = lossless_bytes(text) + (self.tail if alone else self._cluster)
+        raw = lossless_bytes(text) + (self.tail if alone else self.cluster)
         if len(raw) > names.PROPERTIES_SIZE_MAX:
             raise MessageIllegal(
                 f"the properties are {len(raw)} bytes long, {names.PROPERTIES_SIZE_MAX} fit"

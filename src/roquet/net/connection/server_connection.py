@@ -21,7 +21,6 @@ from roquet.net.limits.server_limits import PARTIAL_FREE, ServerLimits
 from roquet.net.router import Router
 from roquet.rules.admission import SLOW_MS
 from roquet.wire.command import Command
-from roquet.wire.plain_send import plain_sends
 
 SERVER_BUFFER_HIGH: Final = 1024 * 1024
 """Unsent bytes above which a client is not served until it reads: four ordinary replies to pulls.
@@ -38,10 +37,6 @@ requests. A larger frame is decoded as a whole."""
 BURST_SIZE_MAX: Final = 8 * 1024 * 1024
 """Bytes that may have waited in a socket. What follows them may have been sent just now, so a new
 burst begins."""
-
-PLAIN_READ_MAX: Final = 32 * 1024
-"""Bytes of a read whose plain sends are served before others have their turn: up to some hundred,
-within a millisecond."""
 
 IDLE_CHECKS: Final = 4
 """Checks of a connection within its idle time."""
@@ -111,7 +106,7 @@ class ServerConnection(PeerConnection):
         if (self.burst is None and len(chunk) < READ_FULL) or (
             self._reader.pending + len(chunk) < self._reader.wanted and not self._unread
         ):  # few requests; or none, only more of a large frame
-            if self._plain is not None and len(chunk) <= PLAIN_READ_MAX:
+            if self._plain is not None:
                 chunk = self._serve_plain(self._plain, chunk)
             if chunk:
                 PeerConnection.data_received(
@@ -128,17 +123,17 @@ class ServerConnection(PeerConnection):
 
     def _serve_plain(self, router: Router, chunk: bytes) -> bytes:
         """Serve the plain sends with which a read begins; gives what follows them."""
-        if self._reader.pending or self._postponed is not None or not router.is_plain_open():
+        if self._reader.pending or self._postponed is not None:
             return chunk
         answers: list[bytes] = []
         end = 0
-        for send in plain_sends(chunk, self._reader.size_max, router.plain_keys):
-            self.language, self.version = send.language, send.version
-            answer = router.serve_plain(send, self)
+        for request in router.read_plain(chunk, self._reader.size_max):
+            self.language, self.version = request.language, request.version
+            answer = router.serve_plain(request, self)
             if answer is None:
                 break
             answers.append(answer)
-            end = send.end
+            end = request.end
         if answers:
             self._received_ms = self._clock.monotonic_ms()
             self._turn.count += len(answers)

@@ -5,6 +5,7 @@ a time: from the log's buffer of unindexed records or, where that does not reach
 itself.
 """
 
+from array import array
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
@@ -13,7 +14,7 @@ from roquet.log_records import logger
 from roquet.model.errors import StoreError
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
 from roquet.store.commit_log.log import CommitLog
-from roquet.store.commit_log.unindexed_buffer import RecordFacts
+from roquet.store.commit_log.unindexed_buffer import HashedRun, RecordFacts
 from roquet.store.key_index.index import KeyIndex
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.partial_decode import PartialRecord, index_keys
@@ -72,8 +73,12 @@ WALK_BYTES: Final = 16 * 1024
 
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
 
-IndexKeys = tuple[list[int], list[int], list[int]]
-"""Hashes of keys, positions of their records, store times."""
+IndexKeys = tuple["array[int]", "array[int]", "array[int]"]
+"""Hashes of keys, positions of their records, store times: numbers of 4, 8 and 8 bytes."""
+
+
+def _no_keys() -> IndexKeys:
+    return array("i"), array("q"), array("q")
 
 
 class Dispatcher:
@@ -93,6 +98,7 @@ class Dispatcher:
     def step(self, count_max: int) -> int:
         """Index up to `count_max` records, or more when late; gives how many were examined.
 
+        Records of a batch may be more: their keys are taken together.
         It ends early after records with very many keys, and gives `count_max` then.
         A record that cannot be indexed is reported to `on_failure`; the others are indexed.
         """
@@ -138,7 +144,7 @@ class Dispatcher:
 
     def _index_one(self, position: int, record: PartialRecord) -> bool:
         """Index one record; False if the index has no room for its keys yet."""
-        keys: IndexKeys = [], [], []
+        keys = _no_keys()
         self._collect([(position, record)], keys)
         return self._index.put_many(*keys) == len(keys[0])
 
@@ -150,10 +156,10 @@ class Dispatcher:
         if buffer.begin <= self.position:
             count_max = max(count_max, min(len(buffer) // _SHARE, STEP_MAX))
         position, left = max(self.position, self._log.begin), count_max
-        keys: IndexKeys = [], [], []
-        while position < end and left:
+        keys = _no_keys()
+        while position < end and left > 0:
             position, left = self._follow(position, left, keys)
-            if position < end and left:
+            if position < end and left > 0:
                 position, left = self._walk(position, left, keys)
         hashes, positions, _ = keys
         done = self._index.put_many(*keys)
@@ -165,13 +171,18 @@ class Dispatcher:
     def _follow(self, position: int, left: int, keys: IndexKeys) -> tuple[int, int]:
         """Take buffered records from a position on.
 
-        Gives the position reached, and how many more records may be examined.
+        Gives the position reached, and how many more records may be examined: a negative number
+        when a batch was larger.
         """
         buffer = self._log.unindexed
         buffer.drop_before(position)
         if position <= self._known_until:
             return position, left
-        while left and buffer.begin == position:
+        while left > 0 and buffer.begin == position:
+            if (run := buffer.take_hashed(position)) is not None:
+                position += run.size
+                left = left - run.count if _add_hashed(run, keys) else 0
+                continue
             facts = buffer.first(left)
             done = _hash(facts, keys)
             position = facts[0][done - 1] + facts[1][done - 1]
@@ -228,6 +239,14 @@ def _hash(facts: RecordFacts, keys: IndexKeys) -> int:
         if len(keys[0]) >= KEYS_MAX:
             return min(stop, len(positions))
     return len(positions)
+
+
+def _add_hashed(run: HashedRun, keys: IndexKeys) -> bool:
+    """Add the keys of a run; False when there are many then."""
+    keys[0].frombytes(run.hashes)
+    keys[1].frombytes(run.positions)
+    keys[2].extend(array("q", [run.stored_ms]) * (len(keys[0]) - len(keys[2])))
+    return len(keys[0]) < KEYS_MAX
 
 
 def _log_failure(position: int, error: Exception) -> None:

@@ -14,6 +14,7 @@ def set_special(special):
 
 
 cdef struct Facts:
+    const uint8_t* text
     const uint8_t* tag
     Py_ssize_t tag_size
     const uint8_t* key
@@ -75,7 +76,7 @@ cdef bint read_facts(const uint8_t* at, Py_ssize_t length, Facts* facts):
     cdef const uint8_t* middle
     cdef const uint8_t* stop
     cdef Py_ssize_t size, value_size
-    facts.tag = facts.key = at
+    facts.text = facts.tag = facts.key = at
     facts.tag_size = facts.key_size = 0
     facts.waits = True
     if not is_ascii(at, length) and not is_text(at, length):
@@ -259,18 +260,23 @@ cdef inline uint32_t seconds_between(int64_t begin_ms, int64_t end_ms) noexcept:
     return SECONDS_MAX if seconds > SECONDS_MAX else <uint32_t>seconds
 
 
-@cython.boundscheck(True)
 def link_entries(slots, hashes, positions, times, int64_t begin_ms, int32_t first):
     """Entries numbered from `first` on, to which the slots then lead, and how many are new."""
     cdef Py_buffer view
-    cdef list codes = listed(hashes), starts = listed(positions), stored = listed(times)
-    cdef Py_ssize_t count = len(codes), slot_count
+    cdef bytes codes, starts, stored
+    cdef Py_ssize_t count, slot_count, index
     cdef bytes rows
     cdef uint8_t* row
     cdef uint8_t* slot
-    cdef int64_t stored_ms
+    cdef int64_t position, stored_ms
     cdef int32_t code, before, number = first, used = 0
-    if not len(starts) == len(stored) == count or count >= <int64_t>INT32_MAX - first:
+    if not (is_array(hashes, "i", 4) and is_array(positions, "q", 8) and is_array(times, "q", 8)):
+        return NotImplemented
+    codes, starts, stored = hashes.tobytes(), positions.tobytes(), times.tobytes()
+    count = PyBytes_GET_SIZE(codes) // 4
+    if not PyBytes_GET_SIZE(starts) == PyBytes_GET_SIZE(stored) == 8 * count:
+        return NotImplemented
+    if count >= <int64_t>INT32_MAX - first:
         return NotImplemented
     rows = PyBytes_FromStringAndSize(NULL, count * INDEX_ENTRY_SIZE)
     row = <uint8_t*>PyBytes_AS_STRING(rows)
@@ -280,16 +286,17 @@ def link_entries(slots, hashes, positions, times, int64_t begin_ms, int32_t firs
         if slot_count == 0:
             return NotImplemented
         for index in range(count):
-            code = <int32_t>codes[index]
+            memcpy(&code, chars(codes) + 4 * index, 4)
+            memcpy(&position, chars(starts) + 8 * index, 8)
+            memcpy(&stored_ms, chars(stored) + 8 * index, 8)
             slot = <uint8_t*>view.buf + 4 * (code % slot_count)
             before = <int32_t>load4(slot)
             if not 0 < before < number:
                 before = 0
                 used += 1
             store4(slot, number)
-            stored_ms = <int64_t>stored[index]
             store4(row, code)
-            store8(row + 4, <int64_t>starts[index])
+            store8(row + 4, position)
             store4(row + 12, seconds_between(begin_ms, stored_ms))
             store4(row + 16, before)
             row += INDEX_ENTRY_SIZE
@@ -297,3 +304,8 @@ def link_entries(slots, hashes, positions, times, int64_t begin_ms, int32_t firs
     finally:
         PyBuffer_Release(&view)
     return rows, used
+
+
+cdef bint is_array(numbers, str code, Py_ssize_t size):
+    """Whether numbers are an array of a type, whose items have a size."""
+    return type(numbers) is array and numbers.typecode == code and numbers.itemsize == size

@@ -1,16 +1,20 @@
-# Plain sends: requests that store one ordinary message, read without a command in between, written
-# into the log's map and answered.
+# Plain sends: requests that store one ordinary message, or a batch, read without a command in
+# between, written into the log's map and answered.
 
 cdef enum:
     SEND_CODE = 310             # SEND_MESSAGE_V2, whose fields have names of one letter
+    BATCH_CODE = 320            # SEND_BATCH_MESSAGE, which has the same ones
     BORN_DIGITS_MAX = 18
+    SENDS_MAX = 100             # of one chunk: see wire.plain_send
     TRANSACTION_BITS = 12       # of the system flag: the message belongs to a transaction
+    SHARED_MAX = 8              # properties of a whole batch
 
 cdef enum:                      # its fields, from the letter a on
     GROUP, TOPIC, DEFAULT_TOPIC, QUEUES, QUEUE, SYS_FLAG, BORN, MESSAGE_FLAG, PROPERTIES, TRIES
     UNIT_MODE, TRIES_MAX, BATCH, BROKER_NAME, SEND_LETTERS
 
 cdef bytes _SEND_START = b'{"code":310,'
+cdef bytes _BATCH_START = b'{"code":320,'
 cdef int _PYTHON = int(Language.PYTHON)
 cdef int _VERSION = codes.VERSION
 
@@ -22,6 +26,8 @@ cdef class PlainSend:
     """A request as `wire.plain_send.PlainSend`; its body stays in the chunk."""
 
     cdef bytes chunk
+    cdef readonly int code
+    cdef readonly bint is_batch
     cdef readonly int32_t opaque
     cdef readonly int serialize_type
     cdef readonly object language
@@ -60,7 +66,7 @@ def plain_sends(bytes chunk, Py_ssize_t size_max, dict keys or None):
     cdef Py_ssize_t size
     cdef list sends = []
     cdef PlainSend send
-    while end - at >= 8:
+    while end - at >= 8 and len(sends) < SENDS_MAX:
         size = load4(at)
         if not 4 <= size <= size_max or size > end - at - 4:
             break
@@ -80,12 +86,17 @@ cdef PlainSend plain_send_at(const uint8_t* at, Py_ssize_t size, dict keys):
     cdef Span fields
     cdef SignedField[SIGNED_MAX] found
     cdef Py_ssize_t count
+    cdef int code = SEND_CODE
     cdef const uint8_t* end = at + 4 + (load4(at) & 0xFFFFFF)
     if end > at + size:
         return None
     if at[0] == 0:
-        if end - at < 4 + 12 or memcmp(at + 4, chars(_SEND_START), 12) != 0:
+        if end - at < 4 + 12:
             return None
+        if memcmp(at + 4, chars(_SEND_START), 12) != 0:
+            code = BATCH_CODE
+            if memcmp(at + 4, chars(_BATCH_START), 12) != 0:
+                return None
         if not read_json_head(at + 4, end, &head) or head.numbers[FLAG] != 0:
             return None
         if head.seen & 1 << REMARK or not head.seen & 1 << FIELDS:
@@ -93,26 +104,27 @@ cdef PlainSend plain_send_at(const uint8_t* at, Py_ssize_t size, dict keys):
         fields = head.texts[2]
         count = json_fields(found, fields.at, fields.at + fields.size)
         return plain_send(
-            found, count, head.numbers[OPAQUE], 0, language_of(&head), head.numbers[VERSION],
+            found, count, code, head.numbers[OPAQUE], 0, language_of(&head), head.numbers[VERSION],
             end, at + size, keys,
         )
     if at[0] != 1 or end - at < 4 + COMPACT_FIXED:
         return None
-    if (at[4] << 8 | at[5]) != SEND_CODE or load4(at + 13) != 0 or load4(at + 17) != 0:
+    code = at[4] << 8 | at[5]
+    if code != SEND_CODE and code != BATCH_CODE or load4(at + 13) != 0 or load4(at + 17) != 0:
         return None
     fields = Span(at + 4 + COMPACT_FIXED, end - at - 4 - COMPACT_FIXED)
     if load4(at + 21) != <uint64_t>fields.size:
         return None
     count = pair_fields(found, fields.at, end)
     return plain_send(
-        found, count, <int32_t>load4(at + 9), 1,
+        found, count, code, <int32_t>load4(at + 9), 1,
         _LANGUAGE_BY_CODE[at[6]] if at[6] < len(_LANGUAGE_BY_CODE) else _OTHER,
         <int16_t>(at[7] << 8 | at[8]), end, at + size, keys,
     )
 
 
 cdef PlainSend plain_send(
-    SignedField* found, Py_ssize_t count, int64_t opaque, int form, object language,
+    SignedField* found, Py_ssize_t count, int code, int64_t opaque, int form, object language,
     int64_t version, const uint8_t* body, const uint8_t* stop, dict keys,
 ):
     """The plain send with some fields, whose values are as clients write them; None for others."""
@@ -121,7 +133,8 @@ cdef PlainSend plain_send(
     cdef Facts facts
     cdef int64_t queue_id, born_ms = 0, unused = 0, sys_flag = 0, flag = 0, reconsume_times = 0
     cdef Py_ssize_t index
-    cdef bytes text
+    cdef bytes text = b""
+    cdef bint is_batch
     cdef str topic
     cdef PlainSend send
     memset(by_letter, 0, sizeof(by_letter))
@@ -143,14 +156,21 @@ cdef PlainSend plain_send(
         and may_read_int(by_letter[TRIES], &reconsume_times)
         and may_read_int(by_letter[TRIES_MAX], &unused)
         and (is_value(by_letter[UNIT_MODE], b"false") or is_value(by_letter[UNIT_MODE], b"true"))
-        and is_value(by_letter[BATCH], b"false")
     ):
         return None
-    field = by_letter[PROPERTIES]
-    if field == NULL:
+    is_batch = by_letter[BATCH] != NULL and is_value(by_letter[BATCH], b"true")
+    if not is_batch and (code == BATCH_CODE or not is_value(by_letter[BATCH], b"false")):
         return None
-    text = value_of(field)
-    if not read_facts(chars(text), PyBytes_GET_SIZE(text), &facts):
+    field = by_letter[PROPERTIES]
+    if field != NULL:
+        text = value_of(field)
+    if is_batch:
+        text = shared_properties(text)
+        if text is None:
+            return None
+        facts.text = facts.key = facts.tag = chars(text)
+        facts.key_size = facts.tag_size = 0
+    elif not read_facts(chars(text), PyBytes_GET_SIZE(text), &facts):
         return None
     if not is_ascii(facts.key, facts.key_size):
         return None
@@ -158,6 +178,7 @@ cdef PlainSend plain_send(
     if not topic or topic[0] == u"%" or stop == body or sys_flag & TRANSACTION_BITS:
         return None
     send = PlainSend.__new__(PlainSend)
+    send.code, send.is_batch = code, is_batch
     send.opaque, send.serialize_type, send.language, send.version = opaque, form, language, version
     send.topic, send.queue_id, send.sys_flag, send.flag = topic, queue_id, sys_flag, flag
     send.born_timestamp, send.reconsume_times = born_ms, reconsume_times
@@ -170,6 +191,38 @@ cdef PlainSend plain_send(
             return None
         send.key = keys[signer]
     return send
+
+
+cdef bytes shared_properties(bytes text):
+    """The properties of a whole batch without its unique key; None for odd ones."""
+    cdef const uint8_t* at = chars(text)
+    cdef const uint8_t* end = at + PyBytes_GET_SIZE(text)
+    cdef const uint8_t* middle
+    cdef const uint8_t* stop
+    cdef Span[SHARED_MAX] known
+    cdef Py_ssize_t count = 0, index, size
+    cdef bytes shared = b""
+    if not is_ascii(at, end - at):
+        return None
+    while at < end:
+        stop = <const uint8_t*>memchr(at, 2, end - at)
+        if stop == NULL or count == SHARED_MAX:
+            return None
+        middle = <const uint8_t*>memchr(at, 1, stop - at)
+        if middle == NULL or middle == at or middle + 1 == stop:
+            return None
+        if memchr(middle + 1, 1, stop - middle - 1) != NULL:
+            return None
+        size = middle - at
+        for index in range(count):
+            if known[index].size == size and memcmp(known[index].at, at, size) == 0:
+                return None                 # of two with one name the last counts
+        known[count] = Span(at, size)
+        count += 1
+        if not is_name(at, size, _UNIQUE_KEY):
+            shared += PyBytes_FromStringAndSize(<char*>at, stop + 1 - at)
+        at = stop + 1
+    return shared
 
 
 cdef bint read_int(SignedField* field, int64_t* number) noexcept nogil:
@@ -221,6 +274,8 @@ def put_send(
     if type(send) is not PlainSend or (<PlainSend>send).chunk is None:
         return NotImplemented
     given = <PlainSend>send
+    if given.is_batch:
+        return NotImplemented
     fields = fields_of(
         given.queue_id, sys_flag, given.born_timestamp, born_host, stored_ms, store_host,
         given.reconsume_times, 0, topic,
@@ -286,29 +341,67 @@ def stored_reply(
 ):
     """The frame of the reply to a stored message; NotImplemented for texts that need escapes."""
     cdef PlainSend given
-    cdef uint8_t[HEADER_BUFFER] header
     cdef uint8_t[64] message_id
-    cdef uint8_t[8] place
-    cdef Out out
-    cdef Py_ssize_t host_size = PyBytes_GET_SIZE(store_host), size
-    cdef bint is_json, is_whole
-    cdef const char* region_text
-    cdef Py_ssize_t region_size
-    cdef uint8_t* at
-    if host_size > 20 or type(send) is not PlainSend:
+    if PyBytes_GET_SIZE(store_host) > 20 or type(send) is not PlainSend:
         return NotImplemented
     given = <PlainSend>send
-    is_json = given.serialize_type == 0
+    if given.chunk is None:
+        return NotImplemented
+    write_message_id(message_id, store_host, position)
+    return reply_frame(
+        given.opaque, given.serialize_type == 0, message_id,
+        2 * PyBytes_GET_SIZE(store_host) + 16, given.queue_id, queue_offset, given.unique, region,
+        trace_on,
+    )
+
+
+def batch_reply(
+    int32_t opaque, serialize_type, bytes store_host, bytes entries, int32_t queue_id,
+    int64_t queue_offset, str region, trace_on,
+):
+    """The frame of the reply to a stored batch; NotImplemented for one of many messages."""
+    cdef uint8_t[HEADER_BUFFER] ids
+    cdef uint8_t* at = ids
+    cdef Py_ssize_t count = PyBytes_GET_SIZE(entries) // ENTRY_SIZE, index
+    cdef Py_ssize_t host_size = PyBytes_GET_SIZE(store_host)
+    if host_size > 20 or count == 0 or count > HEADER_BUFFER // (2 * host_size + 17):
+        return NotImplemented
+    for index in range(count):
+        at = write_message_id(at, store_host, <int64_t>load8(chars(entries) + ENTRY_SIZE * index))
+        at[0] = c","
+        at += 1
+    return reply_frame(
+        opaque, serialize_type == 0, ids, at - ids - 1, queue_id, queue_offset,
+        Span(NULL, 0), region, trace_on,
+    )
+
+
+cdef uint8_t* write_message_id(uint8_t* at, bytes store_host, int64_t position) noexcept:
+    """Write the id of the message at a position; gives where it ends."""
+    cdef uint8_t[8] place
+    store8(place, position)
+    return write_hex(write_hex(at, chars(store_host), PyBytes_GET_SIZE(store_host)), place, 8)
+
+
+cdef object reply_frame(
+    int32_t opaque, bint is_json, const uint8_t* ids, Py_ssize_t ids_size, int32_t queue_id,
+    int64_t queue_offset, Span key, str region, trace_on,
+):
+    """The frame of a reply; `key` is NULL for a batch."""
+    cdef uint8_t[HEADER_BUFFER] header
+    cdef Out out
+    cdef Py_ssize_t size
+    cdef bint is_whole
+    cdef const char* region_text
+    cdef Py_ssize_t region_size
     try:
         region_text = PyUnicode_AsUTF8AndSize(region, &region_size)
     except UnicodeEncodeError:
         return NotImplemented
-    store8(place, position)
-    write_hex(write_hex(message_id, chars(store_host), host_size), place, 8)
     out.at, out.end = header + 8, header + HEADER_BUFFER
     if is_json:
         is_whole = (
-            put(&out, b'{"code":0,"flag":1,"opaque":', 28) and put_number(&out, given.opaque)
+            put(&out, b'{"code":0,"flag":1,"opaque":', 28) and put_number(&out, opaque)
             and put(&out, b',"language":"PYTHON","version":', 31) and put_number(&out, _VERSION)
             and put(&out, b',"extFields":{', 14)
         )
@@ -316,18 +409,18 @@ def stored_reply(
         memset(header + 8, 0, COMPACT_FIXED)
         header[10] = <uint8_t>_PYTHON
         store2(header + 11, <uint32_t>_VERSION)
-        store4(header + 13, <uint32_t>given.opaque)
+        store4(header + 13, <uint32_t>opaque)
         store4(header + 17, 1)
         out.at += COMPACT_FIXED
         is_whole = True
     is_whole = (
         is_whole
-        and put_field(&out, b"msgId", message_id, 2 * host_size + 16, is_json)
-        and put_number_field(&out, b"queueId", given.queue_id, is_json)
+        and put_field(&out, b"msgId", ids, ids_size, is_json)
+        and put_number_field(&out, b"queueId", queue_id, is_json)
         and put_number_field(&out, b"queueOffset", queue_offset, is_json)
         and put_field(&out, b"MSG_REGION", region_text, region_size, is_json)
         and put_field(&out, b"TRACE_ON", b"true" if trace_on else b"false", 4 + (not trace_on), is_json)
-        and put_field(&out, b"transactionId", given.unique.at, given.unique.size, is_json)
+        and (key.at == NULL or put_field(&out, b"transactionId", key.at, key.size, is_json))
     )
     if is_json and is_whole:
         (out.at - 1)[0] = c"}"                # behind the last field: no comma

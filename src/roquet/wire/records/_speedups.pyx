@@ -31,6 +31,7 @@ from cpython.unicode cimport PyUnicode_DecodeASCII, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
+from array import array
 from zlib import crc32
 
 from msgspec import Raw
@@ -69,6 +70,7 @@ cdef uint32_t MAGIC_V2 = 0xDAA320AB
 include "_numbers.pxi"
 include "_batches.pxi"
 include "_properties.pxi"
+include "_plain_batches.pxi"
 include "_records.pxi"
 include "_expressions.pxi"
 include "_headers.pxi"
