@@ -96,7 +96,7 @@ def test_the_body_of_a_large_frame_is_given_apart_from_its_header() -> None:
     assert reader.end_large(stream[14:20]) is None
     assert reader.feed(stream[14:20]) == []
     large = reader.end_large(stream[20:] + b"next")
-    assert large == (stream[4:12], b"body" * 5, b"next")
+    assert large == wire.LargeFrame(stream[4:12], b"body" * 5, b"next")
     assert (reader.pending, reader.wanted) == (0, wire.LENGTH_SIZE)
 
 

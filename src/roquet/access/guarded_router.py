@@ -7,6 +7,8 @@ changed meanwhile. A server without access control has a plain `Router`, so it p
 from collections.abc import Awaitable, Coroutine, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from roquet.access.guard import AccessGuard
 from roquet.model.access import AccessTables
 from roquet.model.errors import CallRefused
@@ -54,7 +56,7 @@ class GuardedRouter(Router):
         if type(deferred) is DeferredReply and command.code in FETCHES:
             tables = self._guard.tables
             frame = self._checked_again(deferred.frame, command, peer, tables)
-            return deferred._replace(frame=frame)
+            return msgspec.structs.replace(deferred, frame=frame)
         return deferred
 
     async def _checked_again(

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from roquet.client.arguments import check_number, check_plain_function
 from roquet.client.config import ProducerConfig, Selector, config_or_default
 from roquet.client.connection.session import Session
-from roquet.client.reading.request_reply import PendingRequests, ReplyMessage
 from roquet.client.sending.delivery import MessageDelivery, RoundRobin
 from roquet.client.sending.outgoing import OutgoingBatch, send_in_span, with_create_span
 from roquet.client.sending.outstanding_sends import KeyOrder, OrderKey
@@ -29,11 +28,12 @@ from roquet.model.errors import FieldError, MessageIllegal, UsageError
 from roquet.model.message import Message, V
 from roquet.model.names import check_group, check_topic
 from roquet.model.namespaces import wrap
-from roquet.model.results import SendReceipt
+from roquet.model.results import ReplyMessage, SendReceipt
 from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.rules.health import ClientHealth
 
 if TYPE_CHECKING:
+    from roquet.client.reading.request_reply import PendingRequests
     from roquet.client.sending.batching import BatchAccumulator
 
 log = logger(__name__)
@@ -62,6 +62,7 @@ class Producer(Generic[V]):
     """
 
     _batching: "BatchAccumulator | None" = None
+    _requests: "PendingRequests | None" = None
 
     def __init__(
         self,
@@ -92,7 +93,6 @@ class Producer(Generic[V]):
         self._tracer = open_tracer(self._session, config, group)
         self._delivery.on_stored = self._tracer.sent if self._tracer is not None else None
         self._key_order = KeyOrder(config.clock)
-        self._requests = PendingRequests(self._session, config)
         self._turn = self._new_round_robin()
 
     @property
@@ -150,7 +150,8 @@ class Producer(Generic[V]):
             finally:
                 if self._batching is not None:
                     self._batching.close()
-                self._requests.close()
+                if self._requests is not None:
+                    self._requests.close()
                 await self._session.close()
 
     async def _finish_sends(self) -> None:
@@ -307,6 +308,10 @@ class Producer(Generic[V]):
         deadline_ms = self._delivery.deadline_ms(limit_ms)
         if not self._delivery.known_queues(prepared.topic):
             await self._delivery.queues(prepared.topic, deadline_ms)
+        if self._requests is None:
+            from roquet.client.reading.request_reply import PendingRequests  # few ask
+
+            self._requests = PendingRequests(self._session, self._config)
         return await self._requests.ask(
             prepared, limit_ms, lambda request: self._deliver(self._turn, request, deadline_ms)
         )

@@ -17,7 +17,7 @@ _BYTES: Final = {
     "gb": 1000**3,
 }
 _MILLIS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_QUANTITY: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+_QUANTITY: Final = r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*"
 
 
 def parse_bytes(text: str, name: str = "size") -> int:
@@ -92,7 +92,7 @@ def join_address(host: str, port: int) -> str:
 
 
 def _parse(text: str, name: str, units: dict[str, int], wanted: str) -> int:
-    match = _QUANTITY.fullmatch(text)
+    match = re.fullmatch(_QUANTITY, text, re.ASCII)
     factor = units.get(match[2].lower()) if match else None
     if match is None or factor is None:
         raise ConfigError(f"{name}: {text!r} is not a number with a unit ({wanted})")

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import copy_context
-from typing import Any, Final, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
 
 import msgspec
 
@@ -12,11 +12,13 @@ from roquet.net.address import split_address
 from roquet.net.channel import CONNECT_TIMEOUT_MS, PLAIN, Channel, Security
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.net.loop import CURRENT_PROCESS, OwnLoop
-from roquet.net.memory_transport import Factory
 from roquet.net.router import CALL_TIMEOUT_MS, R, Router
 from roquet.rules.backoff import backoff_ms
 from roquet.wire.call import Call
 from roquet.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from roquet.net.memory_transport import Factory
 
 BACK_OFF_MS: Final = 100
 """Ms to pause after the first failure to connect; each further failure doubles it."""
@@ -34,7 +36,7 @@ ConnectListener = Callable[[Channel], object]
 class LocalServer(Protocol):
     """A server of this process."""
 
-    def accept_local(self, client: Factory) -> Any:
+    def accept_local(self, client: "Factory") -> Any:
         """Connect a client without a socket; returns its protocol."""
 
 

@@ -1,16 +1,15 @@
 """Router: dispatches each request to the handler of its call type."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from roquet.log_records import logger
 from roquet.model.errors import StoreError, UsageError
 from roquet.net import error_replies
-from roquet.net.async_watermark import ReplyWhen
 from roquet.net.clock import UNTIMED
 from roquet.net.limits.request_limits import RequestLimit
 from roquet.net.log_fields import request_fields
@@ -19,8 +18,9 @@ from roquet.wire.codes import FLAG_ONEWAY
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call, encode_reply
 
-if TYPE_CHECKING:  # clients measure no requests
+if TYPE_CHECKING:  # clients measure no requests, and hold none
     from roquet.metrics.request_counts import RequestLatencies
+    from roquet.net.async_watermark import AsyncWatermark
     from roquet.net.request_meter import RequestMeter
     from roquet.wire.plain_send import PlainSend
 
@@ -91,6 +91,29 @@ Frame = bytes | Coroutine[Any, Any, bytes | None] | None
 """A frame to send, one that is not ready yet, or None for a one-way request."""
 
 
+class ReplyWhen(msgspec.Struct, frozen=True):
+    """A handler's reply that is decided when a watermark is reached, or at a deadline.
+
+    It costs neither a task nor a future; any other reply that is not ready is an awaitable.
+    """
+
+    mark: "AsyncWatermark"
+    target: int
+    """A value that the watermark has not reached yet."""
+    begun_ms: int
+    """Monotonic time at which the wait began."""
+    deadline_ms: int
+    """Monotonic time at which it ends at the latest."""
+    reply: Callable[[bool], Reply | Awaitable[Reply | None]]
+    """Gives the reply, by whether the target was reached; or one that takes longer still."""
+
+    def __await__(self) -> Generator[Any, Any, Reply | None]:
+        """Wait for the reply, as for any awaitable."""
+        reached = yield from self.mark.reach(self.target, self.deadline_ms).__await__()
+        answer = self.reply(reached)
+        return answer if isinstance(answer, Reply) else (yield from answer.__await__())
+
+
 class HeldReply(msgspec.Struct, eq=False):
     """A request that waits for a watermark: one of its waiters."""
 
@@ -128,7 +151,7 @@ class HeldReply(msgspec.Struct, eq=False):
         self.decide(self, reached)
 
 
-class DeferredReply(NamedTuple):
+class DeferredReply(msgspec.Struct, frozen=True):
     """A reply that is not ready yet, and the limit that counts its request until then."""
 
     frame: Coroutine[Any, Any, bytes | None]

@@ -1,9 +1,7 @@
 """Command: one header and one body, in JSON or the compact form."""
 
-import json
 import struct
 from functools import lru_cache
-from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -87,6 +85,8 @@ class Command(msgspec.Struct, frozen=True, gc=False):
             return self.fields
         if isinstance(self.fields, PackedFields):
             return self.fields.as_dict()
+        import json  # here: the fields of most commands are decoded by msgspec
+
         text = readable_text(bytes(self.fields))
         try:
             fields = json.loads(text, parse_int=str, parse_float=str)
@@ -105,6 +105,8 @@ def java_text(value: Any) -> str:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
+    import json  # here: as above
+
     return json.dumps(value, separators=(",", ":"))
 
 
@@ -160,6 +162,8 @@ def encode(command: Command) -> bytes:
 
 def json_pairs(ext: dict[str, str]) -> bytes:
     """Inside of the JSON object of these fields."""
+    from json.encoder import encode_basestring_ascii as quoted  # here: as above
+
     return ",".join([f"{quoted(name)}:{quoted(value)}" for name, value in ext.items()]).encode()
 
 
@@ -174,7 +178,7 @@ def encode_json(
     code: int, flag: int, opaque: int, peer: bytes, remark: str | None, pairs: bytes, body: bytes
 ) -> bytes:
     """Encode a whole frame in JSON, from a `sender` and the inside of the fields' object."""
-    remark_json = b"" if remark is None else b',"remark":%b' % quoted(remark).encode()
+    remark_json = b"" if remark is None else b"," + json_pairs({"remark": remark})
     if pairs:
         header = b'{"code":%d,"flag":%d,"opaque":%d,%b%b,"extFields":{%b}}' % (
             code, flag, opaque, peer, remark_json, pairs,
@@ -206,6 +210,8 @@ def _from_odd_json(header: bytes) -> _JsonHeader:
 
     msgspec rejects them. As in Java, wrong bytes are read as U+FFFD.
     """
+    import json  # here: as above
+
     try:
         values = json.loads(readable_text(header))
         if isinstance(values, dict):
@@ -222,7 +228,8 @@ def _from_compact(frame: bytes) -> Command:
             frame
         )
         if remark_size:
-            remark, at, size = read_remark(frame, remark_size)
+            field = read_remark(frame, remark_size)
+            remark, at, size = field.remark, field.pairs_at, field.pairs_size
         end = WORD_SIZE + (word & HEADER_SIZE_MAX)
         if not at <= at + size <= end <= len(frame) or end > HEADER_READ_MAX:
             _refuse(size, end)

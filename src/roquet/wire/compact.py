@@ -9,7 +9,7 @@ map, which a decoder made for the command's type reads without a dictionary betw
 """
 
 from struct import Struct, error
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -50,7 +50,7 @@ class PackedFields(msgspec.Struct, frozen=True, gc=False):
         return walk_pairs(self.pairs)
 
 
-class RemarkField(NamedTuple):
+class RemarkField(msgspec.Struct, frozen=True):
     """Remark of a compact header, and where the pairs behind it begin."""
 
     remark: str

@@ -16,7 +16,6 @@ from roquet.wire.call import NOT_FIELDS, Call, Reply
 from roquet.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION, RequestCode, ResponseCode
 from roquet.wire.command import JSON, PYTHON, Command, encode_json, java_text, json_pairs, sender
 from roquet.wire.compact import PackedFields, encode_compact, write_pairs
-from roquet.wire.fastjson.coercion import integer_of, truth_of
 from roquet.wire.records.speedups import compiled
 
 
@@ -282,6 +281,8 @@ def _decode_loosely(command: Command, struct: type[FieldsT]) -> FieldsT:
 
 
 def _typed(struct: type, field: HeaderField, text: str) -> object:
+    from roquet.wire.fastjson.coercion import integer_of, truth_of  # here: few headers need it
+
     if field.kind is str:
         return text
     if field.kind is bool:

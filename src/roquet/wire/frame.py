@@ -10,7 +10,9 @@ behind the length, except in `join_frame`.
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from roquet.model.errors import MessageIllegal, RemoteProtocolError
 
@@ -45,7 +47,7 @@ PROXY_HEADER: Final = int.from_bytes(b"PROX", "big")
 """First four bytes of a PROXY header, version 1."""
 
 
-class LargeFrame(NamedTuple):
+class LargeFrame(msgspec.Struct, frozen=True):
     """A large frame whose body was copied once, and what came behind it."""
 
     header: bytes

@@ -18,7 +18,9 @@ from collections.abc import (
     Iterable,
     Sequence,
 )
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from roquet.client.config import BATCH_BYTES_MAX
 from roquet.client.connection.background import cancel_and_wait
@@ -56,7 +58,7 @@ class NumberedBatch:
         """Size as a batch, in bytes."""
 
 
-class NumberedReceipts(NamedTuple):
+class NumberedReceipts(msgspec.Struct, frozen=True):
     """Receipts of a batch, with the numbers of their messages."""
 
     numbers: Sequence[int]

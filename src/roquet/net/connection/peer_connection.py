@@ -438,8 +438,8 @@ class PeerConnection(asyncio.Protocol):
             self._serve_postponed()
 
     def _serve_later(self, later: DeferredReply, command: Command) -> None:
-        frame, gate, size = later
-        served = self._loop.create_task(self._answer(self._timed_reply(frame, command)))
+        gate, size = later.gate, later.size
+        served = self._loop.create_task(self._answer(self._timed_reply(later.frame, command)))
         served.add_done_callback(self._served)
         self._tasks[served] = (command.flag, gate, size)
         if gate is not None:

@@ -7,15 +7,11 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable
 from enum import Enum, IntFlag
 from functools import cache
-from json.encoder import encode_basestring as quoted
-from json.encoder import encode_basestring_ascii as quoted_ascii
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
 from roquet.model.errors import FieldError
-from roquet.wire.fastjson.coercion import coerce
-from roquet.wire.fastjson.parser import parse, quote_keys
 
 T = TypeVar("T")
 
@@ -31,11 +27,26 @@ def loads(data: bytes | str, wanted: type[T]) -> T:
     try:
         return cast("T", decode(data))
     except _UNREADABLE:
-        text = quote_keys(_text(data))
+        return _loads_loosely(data, wanted)
+
+
+def _loads_loosely(data: bytes | str, wanted: type[T]) -> T:
+    """Decode JSON that only Java writes, or whose types are not quite the right ones."""
+    # Here: a client whose peers write standard JSON loads neither.
+    from roquet.wire.fastjson.coercion import coerce
+    from roquet.wire.fastjson.parser import parse, quote_keys
+
+    text = quote_keys(_text(data))
+    kind: Any = wanted
     try:
-        return cast("T", decode(text))
+        return cast("T", _decoder(kind)(text))
     except _UNREADABLE:
-        return cast("T", coerce(_untyped(text), wanted))
+        pass
+    try:
+        value = msgspec.json.decode(text)
+    except _UNREADABLE:
+        value = parse(text)
+    return cast("T", coerce(value, wanted))
 
 
 def loads_strictly(data: bytes | str, wanted: type[T]) -> T:
@@ -85,7 +96,9 @@ def dumps(
     server answers newer clients. `pretty` is the layout of configuration files. `text_cache` makes
     repeated writes of a large table cheap; it belongs to one table and one way of writing.
     """
-    quote = quoted_ascii if standard else quoted
+    from json.encoder import encode_basestring, encode_basestring_ascii  # here: with the first body
+
+    quote = encode_basestring_ascii if standard else encode_basestring
     writer = _Writer(standard=standard, pretty=pretty, quote=quote, text_cache=text_cache)
     if text_cache is not None:
         text_cache.begin()
@@ -93,7 +106,7 @@ def dumps(
     try:
         return text.encode()
     except UnicodeEncodeError:  # a lone surrogate, which Java's strings can hold
-        writer = _Writer(standard=standard, pretty=pretty, quote=quoted_ascii)
+        writer = _Writer(standard=standard, pretty=pretty, quote=encode_basestring_ascii)
         return writer.write(value, "\n").encode()
 
 
@@ -107,13 +120,6 @@ def _text(data: bytes | str) -> str:
         return data if isinstance(data, str) else data.decode()
     except UnicodeDecodeError as error:
         raise FieldError(f"not JSON: no UTF-8 at byte {error.start}") from error
-
-
-def _untyped(text: str) -> object:
-    try:
-        return msgspec.json.decode(text)
-    except _UNREADABLE:
-        return parse(text)
 
 
 class _Writer(msgspec.Struct, frozen=True):
@@ -204,10 +210,10 @@ def _scalar(value: object) -> str:
         case IntFlag():
             return str(value.value)
         case Enum():
-            return quoted(value.name)
+            return f'"{value.name}"'
         case int() | float():
             return repr(value)
         case bytes():
-            return quoted(b64encode(value).decode())
+            return f'"{b64encode(value).decode()}"'
         case _:
             raise TypeError(f"{type(value).__name__} cannot be written as JSON")

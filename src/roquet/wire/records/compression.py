@@ -4,7 +4,6 @@ System flag bit 1 says that a body is compressed, bits 8 to 10 how: 0x100 LZ4 fr
 Zstandard, 0x300 zlib; 0 means zlib, too, as written before the others existed.
 """
 
-import zlib
 from enum import IntEnum
 from types import ModuleType
 from typing import Final, cast
@@ -44,6 +43,8 @@ def compress(body: bytes, kind: Compression = Compression.ZLIB, level: int = ZLI
     """Compress a body; the caller sets the flag by `with_compression`."""
     match kind:
         case Compression.ZLIB:
+            import zlib  # here: few bodies are compressed
+
             return zlib.compress(body, level)
         case Compression.LZ4:
             return bytes(_lz4().compress(body, compression_level=level))
@@ -95,6 +96,8 @@ def _restore(body: bytes, sys_flag: int, size: int) -> tuple[bytes, bool]:
 
 
 def _from_zlib(body: bytes, size: int) -> tuple[bytes, bool]:
+    import zlib  # here: as above
+
     stream = zlib.decompressobj()
     try:
         return stream.decompress(body, size), stream.eof
