@@ -111,7 +111,7 @@ def test_an_import_of_the_client_loads_no_part_of_it() -> None:
 @pytest.mark.parametrize(
     ("name", "most", "absent"),
     [
-        ("Producer", 95, {"roquet.client.rebalance", "roquet.client.reading.request_reply"}),
+        ("Producer", 93, {"roquet.client.rebalance", "roquet.client.reading.request_reply"}),
         ("PushConsumer", 157, {"roquet.store", "roquet.rules.sql92"}),
     ],
 )

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from roquet.net.async_watermark import AsyncWatermark, ReplyWhen
+from roquet.net.async_watermark import AsyncWatermark
+from roquet.net.router import ReplyWhen
 from roquet.testing.clock import VirtualClock, this_loop
 from roquet.wire.calls.route import ValueReply
 

@@ -8,11 +8,19 @@ import msgspec
 import pytest
 
 from roquet.model.errors import CallRefused, StoreError, UsageError
-from roquet.net.async_watermark import AsyncWatermark, ReplyWhen
+from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.limits.request_limits import RequestLimit
 from roquet.net.request_meter import RequestMeter
-from roquet.net.router import DeferredReply, HandlerReply, HeldReply, Peer, RequestHandler, Router
+from roquet.net.router import (
+    DeferredReply,
+    HandlerReply,
+    HeldReply,
+    Peer,
+    ReplyWhen,
+    RequestHandler,
+    Router,
+)
 from roquet.rules.admission import OVERLOAD, AdmissionLimits
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.route import DeleteKV, GetKV, GetRoute, PutKV, ValueReply

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from roquet.model.errors import CallRefused, ConfigError, ConnectFailed, ConnectionLost
-from roquet.net.async_watermark import AsyncWatermark, ReplyWhen
+from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.channel import Channel
-from roquet.net.router import Peer, Router
+from roquet.net.router import Peer, ReplyWhen, Router
 from roquet.net.server import DESCRIPTORS_KEPT, GRACE_MS, IDLE_MS, Server, descriptors_max
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.call import Reply

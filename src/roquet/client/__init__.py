@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from roquet.client.reading.handler_pool import MessageHandler
     from roquet.client.reading.message import ReceivedMessage
     from roquet.client.reading.message_batch import BatchHandler
-    from roquet.client.reading.request_reply import ReplyMessage
     from roquet.client.rebalance.listeners import RebalanceListener
     from roquet.client.sending.prepare import MessageFields
     from roquet.client.sending.selectors import Chance, KeyHash, MachineRoom
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
     )
     from roquet.model.message import Message, StoredMessage
     from roquet.model.queue import MessageQueue
-    from roquet.model.results import PullResult, PullStatus, SendReceipt, SendStatus
+    from roquet.model.results import PullResult, PullStatus, ReplyMessage, SendReceipt, SendStatus
     from roquet.model.subscription import MessageModel
     from roquet.net.tls import Tls
     from roquet.rules.allocate import Strategy
@@ -144,7 +143,6 @@ _NAMES_BY_MODULE: Final = {
     "client.reading.handler_pool": "MessageHandler",
     "client.reading.message": "ReceivedMessage",
     "client.reading.message_batch": "BatchHandler",
-    "client.reading.request_reply": "ReplyMessage",
     "client.rebalance.listeners": "RebalanceListener",
     "client.sending.prepare": "MessageFields",
     "client.sending.selectors": "Chance KeyHash MachineRoom",
@@ -156,7 +154,7 @@ _NAMES_BY_MODULE: Final = {
     " RemoteProtocolError RoquetError UsageError",
     "model.message": "Message StoredMessage",
     "model.queue": "MessageQueue",
-    "model.results": "PullResult PullStatus SendReceipt SendStatus",
+    "model.results": "PullResult PullStatus ReplyMessage SendReceipt SendStatus",
     "model.subscription": "MessageModel",
     "net.tls": "Tls",
     "rules.allocate": "Strategy",

@@ -63,7 +63,6 @@ from roquet.client.reading.message_batch import (
     BatchInbox,
     MessageBatch,
 )
-from roquet.client.reading.request_reply import ReplyMessage
 from roquet.client.rebalance.listeners import RebalanceListener
 from roquet.client.sending.delivery import RoundRobin
 from roquet.client.sending.prepare import MessageFields, build_message
@@ -90,7 +89,7 @@ from roquet.model.errors import (
 )
 from roquet.model.message import Message, StoredMessage, V, V_co
 from roquet.model.queue import MessageQueue
-from roquet.model.results import PullResult, PullStatus, SendReceipt, SendStatus
+from roquet.model.results import PullResult, PullStatus, ReplyMessage, SendReceipt, SendStatus
 from roquet.model.subscription import ALL, MessageModel
 from roquet.net.tls import Tls
 from roquet.rules.allocate import Strategy

@@ -28,12 +28,12 @@ from roquet.model.errors import FieldError, MessageIllegal, UsageError
 from roquet.model.message import Message, V
 from roquet.model.names import check_group, check_topic
 from roquet.model.namespaces import wrap
-from roquet.model.results import SendReceipt
+from roquet.model.results import ReplyMessage, SendReceipt
 from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.rules.health import ClientHealth
 
 if TYPE_CHECKING:
-    from roquet.client.reading.request_reply import PendingRequests, ReplyMessage
+    from roquet.client.reading.request_reply import PendingRequests
     from roquet.client.sending.batching import BatchAccumulator
 
 log = logger(__name__)
@@ -277,7 +277,7 @@ class Producer(Generic[V]):
         *,
         selector: Selector | None = None,
         timeout_ms: int | None = None,
-    ) -> "ReplyMessage": ...
+    ) -> ReplyMessage: ...
     @overload
     async def request(
         self,
@@ -288,7 +288,7 @@ class Producer(Generic[V]):
         selector: Selector | None = None,
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
-    ) -> "ReplyMessage": ...
+    ) -> ReplyMessage: ...
     async def request(
         self,
         message: Message[V] | str,
@@ -297,7 +297,7 @@ class Producer(Generic[V]):
         selector: Selector | None = None,
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
-    ) -> "ReplyMessage":
+    ) -> ReplyMessage:
         """Send one message and return the reply of the consumer that handles it.
 
         Raises CallTimeout when no reply comes within the timeout, which includes the send. The

@@ -1,10 +1,11 @@
-"""SendReceipt, PullResult and their status enums."""
+"""SendReceipt, PullResult and their status enums; ReplyMessage."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
 import msgspec
 
+from roquet.model import properties as names
 from roquet.model.message import StoredMessage
 from roquet.model.queue import MessageQueue
 
@@ -56,3 +57,26 @@ class PullResult(msgspec.Struct, frozen=True, kw_only=True):
     min_offset: int
     max_offset: int
     messages: Sequence[StoredMessage] = ()
+
+
+class ReplyMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """The reply to a request."""
+
+    body: bytes
+    properties: Mapping[str, str]
+    topic: str = ""
+    """The topic where the broker keeps replies, if it does."""
+    flag: int = 0
+    born_ms: int = 0
+    born_host: str = ""
+    """Address of the sender."""
+
+    @property
+    def message_id(self) -> str:
+        """The id that the sender gave."""
+        return self.properties.get(names.UNIQUE_KEY, "")
+
+    @property
+    def correlation_id(self) -> str:
+        """The id of the request."""
+        return self.properties.get(names.CORRELATION_ID, "")

@@ -1,15 +1,12 @@
 """AsyncWatermark: rules.watermark for coroutines, `await watermark.reach(offset, deadline_ms)`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable
-from typing import Any, Final, Protocol
-
-import msgspec
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 from roquet.log_records import logger
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.rules.watermark import Watermark
-from roquet.wire.call import Reply
 
 log = logger(__name__)
 
@@ -111,26 +108,3 @@ def _settle(waiters: Iterable[Waiter], *, outcome: bool) -> None:
                 waiter.set_result(outcome)
             except Exception:  # the others must not wait for ever
                 log.exception("a reply that was due is lost")
-
-
-class ReplyWhen(msgspec.Struct, frozen=True):
-    """A handler's reply that is decided when a watermark is reached, or at a deadline.
-
-    It costs neither a task nor a future; any other reply that is not ready is an awaitable.
-    """
-
-    mark: AsyncWatermark
-    target: int
-    """A value that the watermark has not reached yet."""
-    begun_ms: int
-    """Monotonic time at which the wait began."""
-    deadline_ms: int
-    """Monotonic time at which it ends at the latest."""
-    reply: Callable[[bool], Reply | Awaitable[Reply | None]]
-    """Gives the reply, by whether the target was reached; or one that takes longer still."""
-
-    def __await__(self) -> Generator[Any, Any, Reply | None]:
-        """Wait for the reply, as for any awaitable."""
-        reached = yield from self.mark.reach(self.target, self.deadline_ms).__await__()
-        answer = self.reply(reached)
-        return answer if isinstance(answer, Reply) else (yield from answer.__await__())

@@ -1,16 +1,23 @@
 """Router: dispatches each request to the handler of its call type."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from roquet.log_records import logger
 from roquet.model.errors import StoreError, UsageError
 from roquet.net import error_replies
-from roquet.net.async_watermark import ReplyWhen
 from roquet.net.clock import UNTIMED
 from roquet.net.limits.request_limits import RequestLimit
 from roquet.net.log_fields import request_fields
@@ -19,8 +26,9 @@ from roquet.wire.codes import FLAG_ONEWAY
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call, encode_reply
 
-if TYPE_CHECKING:  # clients measure no requests
+if TYPE_CHECKING:  # clients measure no requests, and hold none
     from roquet.metrics.request_counts import RequestLatencies
+    from roquet.net.async_watermark import AsyncWatermark
     from roquet.net.request_meter import RequestMeter
     from roquet.wire.plain_send import PlainSend
     from roquet.wire.signing import SigningKey
@@ -92,6 +100,29 @@ Frame = bytes | Coroutine[Any, Any, bytes | None] | None
 """A frame to send, one that is not ready yet, or None for a one-way request."""
 
 
+class ReplyWhen(msgspec.Struct, frozen=True):
+    """A handler's reply that is decided when a watermark is reached, or at a deadline.
+
+    It costs neither a task nor a future; any other reply that is not ready is an awaitable.
+    """
+
+    mark: "AsyncWatermark"
+    target: int
+    """A value that the watermark has not reached yet."""
+    begun_ms: int
+    """Monotonic time at which the wait began."""
+    deadline_ms: int
+    """Monotonic time at which it ends at the latest."""
+    reply: Callable[[bool], Reply | Awaitable[Reply | None]]
+    """Gives the reply, by whether the target was reached; or one that takes longer still."""
+
+    def __await__(self) -> Generator[Any, Any, Reply | None]:
+        """Wait for the reply, as for any awaitable."""
+        reached = yield from self.mark.reach(self.target, self.deadline_ms).__await__()
+        answer = self.reply(reached)
+        return answer if isinstance(answer, Reply) else (yield from answer.__await__())
+
+
 class HeldReply(msgspec.Struct, eq=False):
     """A request that waits for a watermark: one of its waiters."""
 
@@ -160,13 +191,6 @@ PlainHandler = Callable[[Any, Peer], bytes | None]
 done."""
 
 
-class _PlainWay(NamedTuple):
-    """The short way of plain requests of one kind."""
-
-    read: PlainReader
-    is_open: Callable[[], bool]
-
-
 class Router:
     """Handlers by request code."""
 
@@ -180,7 +204,8 @@ class Router:
         self._admit: Callable[[Command, Peer], Command] | None = None
         """Gives a request as its handler may see it, or raises; None admits all as they come."""
         self._meter: RequestMeter | None = None
-        self._plain: list[_PlainWay] = []
+        self._plain: list[tuple[PlainReader, Callable[[], bool]]] = []
+        """Readers of plain requests, and whether their short ways are open."""
         self._plain_handlers: dict[int, tuple[PlainHandler, RequestHandler[Any]]] = {}
         """By code of plain requests: what serves them, and what serves them otherwise."""
         self._admits: Callable[[PlainRequest, Peer], bool] | None = None
@@ -240,7 +265,7 @@ class Router:
         It is taken while `is_open`, and while requests of a code are neither overridden nor
         limited.
         """
-        self._plain.append(_PlainWay(read, is_open))
+        self._plain.append((read, is_open))
         for code in codes:
             self._plain_handlers[code] = serve, self._served[code][1]
 
@@ -249,8 +274,8 @@ class Router:
 
         They are to be served before the event loop goes on.
         """
-        for way in self._plain:
-            if way.is_open() and (requests := way.read(chunk, size_max, self.plain_keys)):
+        for read, is_open in self._plain:
+            if is_open() and (requests := read(chunk, size_max, self.plain_keys)):
                 return requests
         return ()
 

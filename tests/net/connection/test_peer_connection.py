@@ -9,7 +9,7 @@ from tests.raising import raises
 
 from roquet.metrics.request_counts import RequestResult
 from roquet.model.errors import CallTimeout, ConnectFailed, ConnectionLost
-from roquet.net.async_watermark import AsyncWatermark, ReplyWhen
+from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.connection import peer_connection as link_module
 from roquet.net.connection.peer_connection import (
     WRITE_BUFFER_HIGH,
@@ -18,7 +18,7 @@ from roquet.net.connection.peer_connection import (
 )
 from roquet.net.limits.request_limits import RequestLimit
 from roquet.net.request_meter import RequestMeter
-from roquet.net.router import Peer, Router
+from roquet.net.router import Peer, ReplyWhen, Router
 from roquet.rules.admission import OVERLOAD, AdmissionLimits
 from roquet.testing.clock import this_loop
 from roquet.wire.calls.heartbeat import ConsumersChanged

@@ -19,8 +19,7 @@ from roquet.broker.replication.confirmation.acknowledgements import REMARKS, Sta
 from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused, StoreFailed
-from roquet.net.async_watermark import ReplyWhen
-from roquet.net.router import HandlerReply
+from roquet.net.router import HandlerReply, ReplyWhen
 from roquet.rules.replication.acknowledgement import PutStatus
 from roquet.wire.call import Reply
 from roquet.wire.calls.send import SendReply

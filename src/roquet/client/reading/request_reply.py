@@ -26,6 +26,7 @@ from roquet.model.errors import (
 )
 from roquet.model.message import Message
 from roquet.model.names import reply_topic
+from roquet.model.results import ReplyMessage
 from roquet.net.router import Peer
 from roquet.wire.calls.reply import PushReply, SendReplyMessage
 from roquet.wire.codes import ResponseCode
@@ -48,29 +49,6 @@ REPLY_PAUSES_MS: Final = (100, 200)
 
 SendFunction = Callable[[PreparedMessage], Awaitable[object]]
 """Sends a request; returns when a broker has stored it."""
-
-
-class ReplyMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """The reply to a request."""
-
-    body: bytes
-    properties: Mapping[str, str]
-    topic: str = ""
-    """The topic where the broker keeps replies, if it does."""
-    flag: int = 0
-    born_ms: int = 0
-    born_host: str = ""
-    """Address of the sender."""
-
-    @property
-    def message_id(self) -> str:
-        """The id that the sender gave."""
-        return self.properties.get(names.UNIQUE_KEY, "")
-
-    @property
-    def correlation_id(self) -> str:
-        """The id of the request."""
-        return self.properties.get(names.CORRELATION_ID, "")
 
 
 class PendingRequests:
