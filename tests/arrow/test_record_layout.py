@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.arrow import record_layout
-from roquet.arrow.record_layout import RecordLayout, record_starts
+from roquet.arrow.record_layout import RecordLayout
 from roquet.model.errors import RecordError
 from roquet.wire.records import record
 from roquet.wire.records.record import MAGIC_BLANK, MAGIC_V1, RECORD_SIZE_MIN, pack
@@ -31,7 +31,7 @@ SMALL = record_of(bytes(60))
 
 def assert_found(records: list[bytes]) -> None:
     starts = [0, *np.cumsum([len(r) for r in records])[:-1].tolist()]
-    assert record_starts(memoryview(b"".join(records))).tolist() == starts
+    assert RecordLayout.of(memoryview(b"".join(records))).starts.tolist() == starts
 
 
 @given(st.lists(st.binary(max_size=50).map(record_of), min_size=1, max_size=20))
@@ -40,7 +40,7 @@ def test_a_short_block_is_scanned(records: list[bytes]) -> None:
 
 
 def test_an_empty_block_holds_nothing() -> None:
-    assert record_starts(b"").tolist() == []
+    assert RecordLayout.of(b"").starts.tolist() == []
 
 
 @pytest.mark.parametrize("sizes", [(100, 300), (0, 1), (5_000, 40_000), (1, 50_000)])
@@ -59,7 +59,7 @@ def test_magic_numbers_inside_bodies_do_not_mislead_the_scan() -> None:
 @pytest.mark.parametrize("cut", [1, 50, RECORD_SIZE_MIN, 140])
 def test_a_block_that_ends_inside_a_record_is_refused(count: int, cut: int) -> None:
     with pytest.raises(RecordError, match="cut short"):
-        record_starts((SMALL * (count + 1))[:-cut])
+        RecordLayout.of((SMALL * (count + 1))[:-cut])
 
 
 @pytest.mark.parametrize("count", [1, COUNT])
@@ -70,7 +70,7 @@ def test_an_impossible_length_is_refused(count: int, total: int) -> None:
     struct.pack_into(">i", damaged, at, total)
     says = "cut short" if total > 90 else f"claims {total}"
     with pytest.raises(RecordError, match=f"record at {at} .*{says}"):
-        record_starts(bytes(damaged))
+        RecordLayout.of(bytes(damaged))
 
 
 @pytest.mark.parametrize("size", [0, 60, 5_000])

@@ -637,7 +637,7 @@ def numbered_texts(r: Random) -> Case:
     return Case((r.choice((b"", b"job-", b"p" * 40)), first, count), column_values)
 
 
-def record_positions(r: Random) -> Case:
+def record_fields(r: Random) -> Case:
     """A block of records, perhaps damaged."""
     raw = b"".join(records_of(r))
     raw = damage(r, raw) if r.random() < 0.3 else raw
@@ -814,7 +814,7 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
         property_positions, record_matcher, plain_facts, plain_batch, key_hashes, link_entries,
         entry_columns, sum_sizes, contains, decode, decode_whole, plain_sends, put_send,
         stored_reply, encode_frame, join_entries, join_ranges, join_properties, batch_body,
-        offset_message_ids, numbered_texts, record_positions, cut_slices, split_texts,
+        offset_message_ids, numbered_texts, record_fields, cut_slices, split_texts,
         plain_records, signed_by, pack_items, batch_reply,
     )
 }  # fmt: skip

@@ -68,7 +68,7 @@ FORMS: Final[dict[str, Any]] = {
         property_normalizer.plain_facts, property_normalizer.plain_batch, dispatch.key_hashes,
         index.link_entries, entries.entry_columns, entries.sum_sizes, entries.join_entries,
         encode.join_properties, column_slices.contains,
-        encode.batch_body, property_columns.numbered_texts, record_layout.record_positions,
+        encode.batch_body, property_columns.numbered_texts, record_layout.record_fields,
         column_slices.cut_slices, properties.split_texts, queue_builder.plain_records,
         signing.signed_by, plain_send.put_send, plain_send.stored_reply, plain_send.batch_reply,
     )

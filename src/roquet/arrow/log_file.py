@@ -126,7 +126,7 @@ class LogFile:
 
     def _is_torn(self, at: int, end: int) -> bool:
         try:
-            layout = RecordLayout(self._view[at:end], np.zeros(1, np.int64))
+            layout = RecordLayout.of(self._view[at:end])
         except RecordError:
             return True
         topic_at, topic_end = int(layout.topic_at[0]), int(layout.topic_end[0])
@@ -141,7 +141,7 @@ class LogFile:
         except RecordError:
             yield from self._record_by_record(at, end)
             return
-        in_place = ((layout.head["position"] - layout.starts) == self.position + at).all()
+        in_place = ((layout.fields["position"] - layout.starts) == self.position + at).all()
         if in_place and _has_valid_body(layout).all() and _have_valid_topics(layout):
             yield layout
         else:
@@ -166,7 +166,7 @@ class LogFile:
         if stop is None or stop > end:
             return "no record begins here"
         try:
-            layout = RecordLayout(self._view[at:stop], np.zeros(1, np.int64))
+            layout = RecordLayout.of(self._view[at:stop])
         except RecordError as error:
             return str(error)
         if not _has_valid_body(layout).all():

@@ -98,32 +98,32 @@ class RecordColumns:
     @property
     def queue_offsets(self) -> NDArray[np.int64]:
         """The queue offset of each record."""
-        return self._layout.head["queue_offset"].astype(np.int64)
+        return np.ascontiguousarray(self._layout.fields["queue_offset"])
 
     @property
     def queue_ids(self) -> NDArray[np.int32]:
         """The queue id of each record."""
-        return self._layout.head["queue_id"].astype(np.int32)
+        return np.ascontiguousarray(self._layout.fields["queue_id"])
 
     @property
     def positions(self) -> NDArray[np.int64]:
         """The position of each record in the commit log."""
-        return self._layout.head["position"].astype(np.int64)
+        return np.ascontiguousarray(self._layout.fields["position"])
 
     @property
     def stored_ms(self) -> NDArray[np.int64]:
         """The store time of each message, in ms since 1970."""
-        return self._layout.gather(self._layout.stored_at, ">i8").astype(np.int64)
+        return np.ascontiguousarray(self._layout.fields["stored_ms"])
 
     @property
     def sys_flags(self) -> NDArray[np.int32]:
         """The system flags of each record: model.flags.SysFlag."""
-        return self._layout.head["sys_flag"].astype(np.int32)
+        return np.ascontiguousarray(self._layout.fields["sys_flag"])
 
     @property
     def is_contiguous(self) -> bool:
         """Whether the records are adjacent in the log as in the block, by their own positions."""
-        shifts = self._layout.head["position"] - self._layout.starts
+        shifts = self._layout.fields["position"] - self._layout.starts
         return bool((shifts == shifts[:1]).all())
 
     def where(self, wanted: NDArray[np.bool_]) -> "RecordColumns":
@@ -149,10 +149,9 @@ class RecordColumns:
             [_BUILDERS[name](self) for name in columns], schema=schema
         )
 
-    def head(self, name: str) -> pa.Array:
-        """A number that stands at the same place in every record, by its name in the head."""
-        values = self._layout.head[name]
-        return pa.array(values.astype(values.dtype.newbyteorder("=")))
+    def numbers(self, name: str) -> pa.Array:
+        """A number of each record, by its name among the fields of the layout."""
+        return pa.array(np.ascontiguousarray(self._layout.fields[name]))
 
     def brokers(self) -> pa.Array:
         """The broker that the block was read from, in every row."""
@@ -193,7 +192,9 @@ class RecordColumns:
     def raw(self, row: int) -> memoryview:
         """The whole record of a row, as it is stored."""
         start = int(self._layout.starts[row])
-        return memoryview(self._layout.block)[start : start + int(self._layout.head["total"][row])]
+        return memoryview(self._layout.block)[
+            start : start + int(self._layout.fields["total"][row])
+        ]
 
     def message_ids(self) -> pa.Array:
         """The ids from the producers, else those from the brokers."""
@@ -207,11 +208,12 @@ class RecordColumns:
     def offset_message_ids(self) -> pa.Array:
         """The ids from the broker: its address and the position."""
         layout, ids = self._layout, pa.nulls(len(self), pa.string())
-        is_v6 = (layout.head["sys_flag"] & SysFlag.STORE_HOST_V6) != 0
+        is_v6 = (layout.fields["sys_flag"] & SysFlag.STORE_HOST_V6) != 0
         for rows, host_size in ((~is_v6, HOST_SIZES[0]), (is_v6, HOST_SIZES[1])):
             if rows.any():
-                host = layout.gather(layout.store_host_at[rows], f"V{host_size}")
-                raw = np.hstack([_raw(host), _raw(layout.head["position"][rows])])
+                host = layout.gather(layout.fields["store_host_at"][rows], f"V{host_size}")
+                position = layout.fields["position"][rows].astype(">i8")
+                raw = np.hstack([_raw(host), _raw(position)])
                 texts = fixed_width_texts(_HEX[raw].reshape(len(raw), -1))
                 ids = pc.replace_with_mask(ids, pa.array(rows), texts)
         return ids
@@ -224,17 +226,20 @@ class RecordColumns:
 
     def first_keys(self) -> pa.Array:
         """The first key of each message; null without one."""
-        keys = pc.utf8_ltrim(self.property(names.KEYS), names.KEYS_SEPARATOR)
+        keys = self.property(names.KEYS)
+        if keys.null_count == len(keys):
+            return keys
+        keys = pc.utf8_ltrim(keys, names.KEYS_SEPARATOR)
         first = pc.list_element(pc.split_pattern(keys, names.KEYS_SEPARATOR, max_splits=1), 0)
         return pc.if_else(pc.equal(first, ""), None, first)
 
     def born_times(self) -> pa.Array:
         """When the producers created the messages."""
-        return self._times(self._layout.born_at)
+        return self._times("born_ms")
 
     def stored_times(self) -> pa.Array:
         """When the broker stored the messages."""
-        return self._times(self._layout.stored_at)
+        return self._times("stored_ms")
 
     def reconsume_times(self) -> pa.Array:
         """How often the messages were sent back."""
@@ -255,8 +260,8 @@ class RecordColumns:
         texts = bytes_of(self._property_texts)
         return contains(texts.data, f"{name}{NAME_VALUE_SEPARATOR}".encode())
 
-    def _times(self, at: Any) -> pa.Array:
-        ms = self._layout.gather(at, ">i8").astype(np.int64)
+    def _times(self, name: str) -> pa.Array:
+        ms = self._layout.fields[name]
         shown = (ms >= _TIMES_MS[0]) & (ms <= _TIMES_MS[1])
         if shown.all():
             return pa.array(ms * 1000).view(_TIME)
@@ -270,19 +275,19 @@ class RecordColumns:
     @cached_property
     def _is_compressed(self) -> NDArray[np.bool_]:
         """Which bodies are to be restored."""
-        squeezed: NDArray[np.bool_] = (self._layout.head["sys_flag"] & SysFlag.COMPRESSED) != 0
+        squeezed: NDArray[np.bool_] = (self._layout.fields["sys_flag"] & SysFlag.COMPRESSED) != 0
         return squeezed & self._restore
 
     def _restore_body(self, row: int) -> bytes:
-        layout, head = self._layout, self._layout.head[row]
+        layout, fields = self._layout, self._layout.fields[row]
         stored = bytes(layout.block[layout.body_at[row] : layout.body_end[row]])
         try:
-            return decompress(stored, int(head["sys_flag"]))
+            return decompress(stored, int(fields["sys_flag"]))
         except RecordError as error:
             if self._lenient:
                 return stored
             owner = f" of broker {self._broker!r}" if self._broker else ""
-            location = f"queue {head['queue_id']} offset {head['queue_offset']}{owner}"
+            location = f"queue {fields['queue_id']} offset {fields['queue_offset']}{owner}"
             raise RecordError(f"{location}: {error}") from error
 
 
@@ -295,8 +300,8 @@ _BUILDERS: Final[Mapping[str, Callable[[RecordColumns], pa.Array]]] = MappingPro
     {
         "topic": RecordColumns.topics,
         "broker": RecordColumns.brokers,
-        "queue_id": partial(RecordColumns.head, name="queue_id"),
-        "queue_offset": partial(RecordColumns.head, name="queue_offset"),
+        "queue_id": partial(RecordColumns.numbers, name="queue_id"),
+        "queue_offset": partial(RecordColumns.numbers, name="queue_offset"),
         "message_id": RecordColumns.message_ids,
         "key": RecordColumns.first_keys,
         "tag": partial(RecordColumns.property, name=names.TAGS),
@@ -306,13 +311,15 @@ _BUILDERS: Final[Mapping[str, Callable[[RecordColumns], pa.Array]]] = MappingPro
         "stored_at": RecordColumns.stored_times,
         "keys": partial(RecordColumns.property, name=names.KEYS),
         "offset_message_id": RecordColumns.offset_message_ids,
-        "position": partial(RecordColumns.head, name="position"),
-        "size": partial(RecordColumns.head, name="total"),
-        "flag": partial(RecordColumns.head, name="flag"),
-        "sys_flag": partial(RecordColumns.head, name="sys_flag"),
+        "position": partial(RecordColumns.numbers, name="position"),
+        "size": partial(RecordColumns.numbers, name="total"),
+        "flag": partial(RecordColumns.numbers, name="flag"),
+        "sys_flag": partial(RecordColumns.numbers, name="sys_flag"),
         "reconsume_times": RecordColumns.reconsume_times,
         "message_type": lambda of: message_types(of.topics(), of.sys_flags, of.property),
         "real_topic": lambda of: real_topics(of.topics(), of.property),
-        "real_queue_id": lambda of: real_queue_ids(of.topics(), of.head("queue_id"), of.property),
+        "real_queue_id": lambda of: real_queue_ids(
+            of.topics(), of.numbers("queue_id"), of.property
+        ),
     }
 )

@@ -1,6 +1,7 @@
 """Spark finds the source by itself and reads exactly what the topic holds."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -165,6 +166,20 @@ def test_looking_for_the_source_imports_neither_columns_nor_sockets() -> None:
     assert run.returncode == 0, run.stderr
     ours = {name for name in run.stdout.split() if name.startswith("roquet.")}
     assert not {name for name in ours if name.startswith(("roquet.arrow", "roquet.net"))}
+
+
+@pytest.mark.parametrize("is_worker", [True, False])
+def test_only_workers_leave_what_is_loaded_out_of_collections(is_worker: bool) -> None:
+    code = (
+        "import gc, pyspark.sql.types as types, roquet.spark.source.data_source as source; "
+        "source.RoquetDataSource({'topic': 't'}).streamReader(types.StructType([])); "
+        "print(gc.get_freeze_count() > 1000)"
+    )
+    environ = {**os.environ, "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER" if is_worker else ""}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, check=True, stdout=subprocess.PIPE
+    )
+    assert done.stdout.split() == [str(is_worker).encode()]
 
 
 def test_a_stream_has_no_end() -> None:

@@ -5,6 +5,7 @@
 Spark imports it in a worker to look it up, so this module imports as little as possible.
 """
 
+import gc
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -23,7 +24,7 @@ from roquet.lake.schema import DEFAULT, check_fields, ddl
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.spark.options import SourceOptions, parse, parse_columns, stream_only
-from roquet.spark.worker_process import entry_point
+from roquet.spark.worker_process import entry_point, is_worker
 
 if TYPE_CHECKING:
     from roquet.spark.source.store_files import StoreFileOptions
@@ -86,6 +87,10 @@ class RoquetDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A stream reader of topics."""
+        if is_worker():
+            # The imports below would start collections of all that PySpark has loaded: a third of
+            # their time.
+            gc.freeze()
         from roquet.spark.source.stream import RefusedStream, StreamReader
 
         try:

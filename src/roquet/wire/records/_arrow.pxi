@@ -238,27 +238,58 @@ def batch_body(bodies, texts, flags, rows):
 
 # -- records to Arrow columns --------------------------------------------------------------------
 
-def record_positions(block):
-    """The positions of a block's records as 64-bit numbers; damage is left to the Python form."""
+cdef struct RecordFields:
+    int64_t start, queue_offset, position, born_ms, stored_ms
+    int64_t store_host_at, body_at, body_end, topic_at, topic_end
+    int32_t total, queue_id, flag, sys_flag
+
+
+cdef RecordFields fields_at(const uint8_t* data, Py_ssize_t at, const Parts* parts) noexcept nogil:
+    """The fields of the record at a place, in which `find_parts` has found the parts."""
+    cdef RecordFields fields
+    cdef const uint8_t* head = data + at
+    cdef const uint8_t* stored = head + 48 + parts.born_size
+    fields.start, fields.total = at, <int32_t>parts.total
+    fields.queue_id, fields.flag = <int32_t>load4(head + 12), <int32_t>load4(head + 16)
+    fields.queue_offset, fields.position = <int64_t>load8(head + 20), <int64_t>load8(head + 28)
+    fields.sys_flag, fields.born_ms = <int32_t>parts.sys_flag, <int64_t>load8(head + 40)
+    fields.stored_ms, fields.store_host_at = <int64_t>load8(stored), stored + 8 - data
+    fields.body_at = parts.body - data
+    fields.body_end = fields.body_at + parts.body_size
+    fields.topic_at = parts.topic - data
+    fields.topic_end = fields.topic_at + parts.topic_size
+    return fields
+
+
+def record_fields(block):
+    """The fields of a block's records; damage is left to the Python form."""
     cdef Py_buffer view
-    cdef Py_ssize_t at = 0, count = 0, last, total
+    cdef Py_ssize_t at = 0, count = 0, left
     cdef const uint8_t* data
-    cdef bytes positions
-    cdef int64_t* position
+    cdef bytes found
+    cdef RecordFields fields
+    cdef uint8_t* begin
+    cdef Parts parts
     PyObject_GetBuffer(block, &view, PyBUF_SIMPLE)
     try:
-        data, last = <const uint8_t*>view.buf, view.len - RECORD_SIZE_MIN
-        positions = PyBytes_FromStringAndSize(NULL, 8 * (view.len // RECORD_SIZE_MIN))
-        position = <int64_t*>PyBytes_AS_STRING(positions)
+        data, left = <const uint8_t*>view.buf, view.len
+        # Room for the most there may be, and a copy of what there is: to count the records first
+        # would cost more, since each is found only by the length of the one before.
+        found = PyBytes_FromStringAndSize(NULL, sizeof(RecordFields) * (left // RECORD_SIZE_MIN))
+        begin = <uint8_t*>PyBytes_AS_STRING(found)
         with nogil:
-            while at <= last:
-                total = <int32_t>load4(data + at)
-                if total < RECORD_SIZE_MIN:
+            while left >= RECORD_SIZE_MIN:
+                if (
+                    not find_parts(data + at, left, &parts)
+                    or parts.topic_size > 32767 or parts.text_size > PROPERTIES_SIZE_MAX
+                ):
                     break
-                position[count] = at
-                at += total
+                fields = fields_at(data, at, &parts)
+                memcpy(begin + count * sizeof(RecordFields), &fields, sizeof(RecordFields))
                 count += 1
-        return positions[:8 * count] if at == view.len else NotImplemented
+                at += parts.total
+                left -= parts.total
+        return NotImplemented if left else found[:count * sizeof(RecordFields)]
     finally:
         PyBuffer_Release(&view)
 
