@@ -24,11 +24,10 @@ from roquet.model.errors import CallRefused
 from roquet.net.address import host_of
 from roquet.net.connection.peer_connection import PeerConnection
 from roquet.net.log_fields import request_fields
-from roquet.net.router import Peer
+from roquet.net.router import Peer, PlainRequest
 from roquet.rules.access.decision import AccessRequest, decide, refusal_text
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
-from roquet.wire.plain_send import PLAIN_CODE, PlainSend
 from roquet.wire.signing import ACCESS_KEY, SigningKey, signed_by, text_fields
 
 log = logger(__name__)
@@ -138,22 +137,22 @@ class AccessGuard:
         self.user = name
         return command
 
-    def admits(self, send: PlainSend, peer: Peer) -> bool:
-        """Whether a plain send needs no user, or is signed by one to whom it was allowed before.
+    def admits(self, request: PlainRequest, peer: Peer) -> bool:
+        """Whether a plain request needs no user, or is signed by one to whom it was allowed before.
 
         What is not, `admit` decides.
         """
-        wanted = self._deciding.get(PLAIN_CODE, ())
+        wanted = self._deciding.get(request.code, ())
         if self._tables_now() is not self._tables:
             return False
         self.user = ""
         if wanted is None:
             return True
-        signed = signed_by(send.signed_fields, send.body, self._keys, wanted)
+        signed = signed_by(request.signed_fields, request.body, self._keys, wanted)
         if signed is None:
             return False
         name, values = signed
-        if (name, host_of(peer.address), PLAIN_CODE, values) not in self._allowed:
+        if (name, host_of(peer.address), request.code, values) not in self._allowed:
             return False
         self.user = name
         return True

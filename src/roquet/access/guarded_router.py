@@ -11,12 +11,11 @@ from roquet.access.guard import AccessGuard
 from roquet.model.access import AccessTables
 from roquet.model.errors import CallRefused
 from roquet.net.limits.request_limits import RequestLimit
-from roquet.net.router import NO_REASONS, DeferredReply, HeldReply, Peer, Router
+from roquet.net.router import NO_REASONS, DeferredReply, HeldReply, Peer, PlainRequest, Router
 from roquet.wire.call import Reply
 from roquet.wire.codes import RequestCode
 from roquet.wire.command import Command
 from roquet.wire.fields import encode_reply
-from roquet.wire.plain_send import PlainSend
 
 FETCHES: Final = frozenset(
     map(int, (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE))
@@ -37,9 +36,9 @@ class GuardedRouter(Router):
         """The user of the request that was admitted last; empty if it needed none."""
         return self._guard.user
 
-    def admits(self, send: PlainSend, peer: Peer) -> bool:
+    def admits(self, request: PlainRequest, peer: Peer) -> bool:
         """Whether the same was allowed before to the user who signed this."""
-        return self._guard.admits(send, peer)
+        return self._guard.admits(request, peer)
 
     def defer(
         self,

@@ -25,6 +25,7 @@ from roquet.broker.access.stored_topics import topic_at_position
 from roquet.broker.assembly import Environment, build, identity_file
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import HANDLERS
+from roquet.broker.handlers.messages.plain_pull import PlainPulls
 from roquet.broker.handlers.unserved import UNSERVED
 from roquet.broker.log.flush import CHECKPOINT_MS
 from roquet.broker.metrics.broker_exporter import measure
@@ -68,7 +69,8 @@ from roquet.net.server import Server
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.filesystem.files import Files
 from roquet.store.store import Store
-from roquet.wire.plain_send import PLAIN_CODE
+from roquet.wire.plain_pull import PlainPull
+from roquet.wire.plain_send import PlainSend
 
 log = logger(__name__)
 
@@ -250,7 +252,8 @@ class BrokerServer:
         router, admission = self._new_router(), self.broker.control.admission
         for call, handler in HANDLERS.items():
             router.add(call, self.broker.bind(handler), admission.gate(call))
-        router.add_plain(PLAIN_CODE, self.broker.make(PlainSends).store)
+        router.add_plain(PlainSend.code, self.broker.make(PlainSends).store)
+        router.add_plain(PlainPull.code, self.broker.make(PlainPulls).read)
         return router
 
     def _new_router(self) -> Router:

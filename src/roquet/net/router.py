@@ -22,6 +22,7 @@ from roquet.wire.fields import decode_call, encode_reply
 if TYPE_CHECKING:  # clients measure no requests
     from roquet.metrics.request_counts import RequestLatencies
     from roquet.net.request_meter import RequestMeter
+    from roquet.wire.plain_pull import PlainPull
     from roquet.wire.plain_send import PlainSend
 
 log = logger(__name__)
@@ -150,8 +151,10 @@ _Served: TypeAlias = tuple[
 NO_REASONS: Final[Mapping[int, str]] = MappingProxyType({})
 
 
-PlainSendHandler = Callable[["PlainSend", Peer], bytes | None]
-"""Serves a plain send: gives the frame of its reply, or None if nothing was done."""
+PlainRequest: TypeAlias = "PlainSend | PlainPull"
+PlainHandler = Callable[[Any, Peer], bytes | None]
+"""Serves plain requests of one kind: the frame of the reply to a success, or None if nothing was
+done."""
 
 
 class Router:
@@ -167,8 +170,8 @@ class Router:
         self._admit: Callable[[Command, Peer], Command] | None = None
         """Gives a request as its handler may see it, or raises; None admits all as they come."""
         self._meter: RequestMeter | None = None
-        self._plain: tuple[int, PlainSendHandler, RequestHandler[Any]] | None = None
-        """The code of plain sends, what stores them, and what serves them otherwise."""
+        self._plain: dict[int, tuple[PlainHandler, RequestHandler[Any]]] = {}
+        """By code of plain requests what serves them, and what serves them otherwise."""
 
     @property
     def user(self) -> str:
@@ -210,23 +213,24 @@ class Router:
         latencies = self._meter.successes(code) if self._meter else None
         self._served[code] = (call_type, handler, gate, latencies)
 
-    def add_plain(self, code: int, serve: PlainSendHandler) -> None:
-        """Register a short way for plain sends, which have a code with a handler.
+    def add_plain(self, code: int, serve: PlainHandler) -> None:
+        """Register a short way for plain requests of a code, which has a handler.
 
         It is taken while requests of that code are neither overridden nor limited.
         """
-        self._plain = code, serve, self._served[code][1]
+        self._plain[code] = serve, self._served[code][1]
 
     @property
     def has_plain(self) -> bool:
-        """Whether there is a short way for plain sends."""
-        return self._plain is not None
+        """Whether there is a short way for plain requests."""
+        return bool(self._plain)
 
-    def serve_plain(self, send: "PlainSend", peer: Peer) -> bytes | None:
-        """The reply to a plain send, or None with nothing done: then it has to be dispatched."""
-        if self._plain is None:
+    def serve_plain(self, request: PlainRequest, peer: Peer) -> bytes | None:
+        """The reply to a plain request, or None with nothing done: then it has to be dispatched."""
+        code = request.code
+        if code not in self._plain:
             return None
-        code, serve, usual = self._plain
+        serve, usual = self._plain[code]
         _, handler, gate, latencies = self._served[code]
         if handler is not usual:
             return None
@@ -235,16 +239,16 @@ class Router:
         if latencies is not None and latencies.left <= 0:  # this one is timed
             return None
         try:
-            frame = serve(send, peer) if self.admits(send, peer) else None
+            frame = serve(request, peer) if self.admits(request, peer) else None
         except Exception as error:
-            command = Command(code, opaque=send.opaque, serialize_type=send.serialize_type)
+            command = Command(code, opaque=request.opaque, serialize_type=request.serialize_type)
             return self._refuse(error, command, peer, self._begin(code))
         if latencies is not None and frame is not None:
             latencies.left -= 1
         return frame
 
-    def admits(self, _send: "PlainSend", _peer: Peer) -> bool:
-        """Whether a plain send may be served without a further look."""
+    def admits(self, _request: PlainRequest, _peer: Peer) -> bool:
+        """Whether a plain request may be served without a further look."""
         return True
 
     def override(self, code: int, handler: RequestHandler[Any] | None) -> None:

@@ -6,6 +6,8 @@ of these that the short way does not take, goes the ordinary way, which is the s
 plain send both store the same bytes and give the same reply.
 """
 
+from typing import ClassVar
+
 import msgspec
 
 from roquet.wire.calls.send import SendReply
@@ -26,6 +28,8 @@ class PlainSend(msgspec.Struct, frozen=True, gc=False):
     The topic's name, the queue and the size of the body are not checked. No property asks for
     more than storing, and there is a unique key; `flag` and `sys_flag` are the message's.
     """
+
+    code: ClassVar = PLAIN_CODE
 
     opaque: int
     serialize_type: int
@@ -51,9 +55,14 @@ class PlainSend(msgspec.Struct, frozen=True, gc=False):
     @property
     def signed_fields(self) -> msgspec.Raw | PackedFields:
         """The header's fields as `signing.signed_by` takes them."""
-        if self.serialize_type == SerializeType.JSON:
-            return msgspec.Raw(self.fields)
-        return PackedFields(self.fields, b"")
+        return signed_fields(self.serialize_type, self.fields)
+
+
+def signed_fields(serialize_type: int, fields: bytes) -> msgspec.Raw | PackedFields:
+    """The fields of a plain request as `signing.signed_by` takes them."""
+    if serialize_type == SerializeType.JSON:
+        return msgspec.Raw(fields)
+    return PackedFields(fields, b"")
 
 
 @compiled

@@ -14,13 +14,14 @@ from functools import partial
 from typing import Any, Final
 
 from roquet.net.clock import Clock
-from roquet.net.connection.peer_connection import Dispatch, PeerConnection
+from roquet.net.connection.peer_connection import WRITE_TOGETHER_MAX, Dispatch, PeerConnection
 from roquet.net.limits.fair_share import FREQUENT_CODES
 from roquet.net.limits.request_limits import ReadBurst
 from roquet.net.limits.server_limits import PARTIAL_FREE, ServerLimits
-from roquet.net.router import PlainSendHandler
+from roquet.net.router import PlainHandler
 from roquet.rules.admission import SLOW_MS
 from roquet.wire.command import Command
+from roquet.wire.plain_pull import plain_pulls
 from roquet.wire.plain_send import plain_sends
 
 SERVER_BUFFER_HIGH: Final = 1024 * 1024
@@ -40,8 +41,8 @@ BURST_SIZE_MAX: Final = 8 * 1024 * 1024
 burst begins."""
 
 PLAIN_READ_MAX: Final = 32 * 1024
-"""Bytes of a read whose plain sends are served before others have their turn: up to some hundred,
-within a millisecond."""
+"""Bytes of a read whose plain requests are served before others have their turn: up to some
+hundred, within a millisecond."""
 
 IDLE_CHECKS: Final = 4
 """Checks of a connection within its idle time."""
@@ -70,11 +71,11 @@ class ServerConnection(PeerConnection):
         arrived: Callable[["ServerConnection"], object],
         limits: ServerLimits | None = None,
         source: str | None = None,
-        plain: PlainSendHandler | None = None,
+        plain: PlainHandler | None = None,
     ) -> None:
         """`source` is the client's `ip:port` as a proxy names it; None takes the socket's.
 
-        `plain` serves plain sends, None dispatches them.
+        `plain` serves plain requests, None dispatches them.
         """
         self._limits = limits or ServerLimits()
         super().__init__(dispatch, clock, limits=self._limits)
@@ -126,19 +127,26 @@ class ServerConnection(PeerConnection):
         if self._is_large or self._reader.pending > PARTIAL_FREE:
             self._reserve_frame()
 
-    def _serve_plain(self, serve: PlainSendHandler, chunk: bytes) -> bytes:
-        """Serve the plain sends with which a read begins; gives what follows them."""
+    def _serve_plain(self, serve: PlainHandler, chunk: bytes) -> bytes:
+        """Serve the plain sends or pulls with which a read begins; gives what follows them.
+
+        Also what follows replies that are enough for one write: the peer may not read them.
+        """
         if self._reader.pending or self._postponed is not None:
             return chunk
         answers: list[bytes] = []
-        end = 0
-        for send in plain_sends(chunk, self._reader.size_max):
-            self.language, self.version = send.language, send.version
-            answer = serve(send, self)
+        end = size = 0
+        size_max = self._reader.size_max
+        for request in plain_sends(chunk, size_max) or plain_pulls(chunk, size_max):
+            self.language, self.version = request.language, request.version
+            answer = serve(request, self)
             if answer is None:
                 break
             answers.append(answer)
-            end = send.end
+            end = request.end
+            size += len(answer)
+            if size > WRITE_TOGETHER_MAX:
+                break
         if answers:
             self._received_ms = self._clock.monotonic_ms()
             self._turn.count += len(answers)
@@ -146,7 +154,7 @@ class ServerConnection(PeerConnection):
         return chunk[end:]
 
     def serve_with(self, dispatch: Dispatch) -> None:
-        """Serve requests with another function from now on, plain sends as well."""
+        """Serve requests with another function from now on, plain ones as well."""
         super().serve_with(dispatch)
         self._plain = None
 

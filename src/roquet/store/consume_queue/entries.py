@@ -56,6 +56,21 @@ def entry_extents(entries: memoryview | bytes, size_max: int, *, least: int = 0)
 
 
 @compiled
+def adjacent_range(
+    view: memoryview | bytes, at: int, count: int, size_max: int
+) -> tuple[int, int] | None:
+    """Start and stop of the log's range with the records of `count` entries in a file.
+
+    `at` is the index of the first entry's byte. None if the records do not follow each other in the
+    log, have more than `size_max` bytes together, or the file ends before.
+    """
+    extents = join_entries(view[at : at + count * ENTRY_SIZE], size_max, 0)
+    if not extents[0] or extents[0] < count or len(extents[2]) > 1:
+        return None
+    return extents[2][0], extents[3][0]
+
+
+@compiled
 def sum_sizes(entries: memoryview | bytes) -> int:
     """Bytes of the records of encoded entries."""
     return sum(size for _, size, _ in ENTRY.iter_unpack(entries))

@@ -1,0 +1,79 @@
+"""Plain pulls: requests for the messages of one queue, read from their frames in one pass.
+
+They are what consumers send all the time. As with plain sends (see `wire.plain_send`), the ordinary
+way is the specification: what the short way does not take, goes there.
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+from roquet.wire.calls.pull import Pull, PullReply
+from roquet.wire.codes import RequestCode
+from roquet.wire.command import Command
+from roquet.wire.compact import PackedFields
+from roquet.wire.fields import encode_reply
+from roquet.wire.plain_send import signed_fields
+from roquet.wire.records.speedups import compiled
+
+
+class PlainPull(msgspec.Struct, frozen=True, gc=False):
+    """One request, with the names that `Pull` gives its fields. No number below is negative."""
+
+    code: ClassVar = int(RequestCode.PULL_MESSAGE)
+    topic_id: ClassVar = None
+    body: ClassVar = b""
+
+    opaque: int
+    serialize_type: int
+    language: int
+    version: int
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    max_msg_nums: int
+    sys_flag: int
+    commit_offset: int
+    subscription: str | None
+    sub_version: int
+    expression_type: str | None
+    max_msg_bytes: int | None
+    fields: bytes
+    """The header's fields as they came, in the form of `serialize_type`."""
+    end: int
+    """Index of the chunk's byte behind the frame."""
+
+    @property
+    def signed_fields(self) -> msgspec.Raw | PackedFields:
+        """The header's fields as `signing.signed_by` takes them."""
+        return signed_fields(self.serialize_type, self.fields)
+
+
+AnyPull = Pull | PlainPull
+
+
+@compiled
+def plain_pulls(chunk: bytes, size_max: int) -> list[PlainPull]:  # noqa: ARG001 - compiled
+    """The plain pulls with which a chunk begins, up to the first frame that is cut or another one.
+
+    A length above `size_max` ends them as well. Without a compiler none is found: reading them so
+    would cost more than the ordinary way.
+    """
+    return []
+
+
+@compiled
+def found_reply(
+    opaque: int, serialize_type: int, next_offset: int, min_offset: int, max_offset: int,
+    body: bytes | memoryview,
+) -> bytes:  # fmt: skip
+    """Encode the frame of the reply with the messages that were found."""
+    reply = PullReply(
+        remark="FOUND",
+        next_begin_offset=next_offset,
+        min_offset=min_offset,
+        max_offset=max_offset,
+        body=body,  # type: ignore[arg-type] - copied into the frame
+    )
+    return encode_reply(reply, Command(0, opaque=opaque, serialize_type=serialize_type))
