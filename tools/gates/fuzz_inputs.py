@@ -19,7 +19,7 @@ import pyarrow as pa
 from roquet.broker.ingest import property_normalizer
 from roquet.rules import sql92
 from roquet.store.key_index import dispatch
-from roquet.wire import command, compact, plain_send
+from roquet.wire import command, compact, plain_pull, plain_send
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.fields import HEADER_CODECS, decode_call, encode_call
@@ -554,6 +554,13 @@ def join_entries(r: Random) -> Case:
     return Case((buffer_of(r, entries_of(r)), *limits))
 
 
+def adjacent_range(r: Random) -> Case:
+    """Entries, those that are looked at, and a limit of their bytes."""
+    start, count = r.choice((0, 20, 40, 7)), r.choice((0, 1, 1, 2, 3, 2**40))
+    size_max = r.choice((0, 500, 2_000, 2**31, 2**63 - 1, -1))
+    return Case((buffer_of(r, entries_of(r)), start, count, size_max))
+
+
 def plain_records(r: Random) -> Case:
     """Records of two queues as they lie in a log, perhaps damaged, and where to begin and end."""
     start, offsets, raw = r.choice((0, 0, 7, 91)), [0, 2**63 - 2], bytearray()
@@ -693,6 +700,34 @@ def plain_sends(r: Random) -> Case:
     return Case((chunk, r.choice((1 << 24, 1 << 24, 200))))
 
 
+def plain_pulls(r: Random) -> Case:
+    """Pulls one after the other, in either form; some ask for more, or are damaged."""
+    frames = []
+    for _ in range(r.choice((0, 1, 1, 2, 5))):
+        call = Pull(
+            consumer_group=r.choice(WORDS), topic=r.choice(WORDS), queue_id=number(r),
+            queue_offset=number(r, 64), max_msg_nums=number(r), sys_flag=number(r),
+            commit_offset=number(r, 64), suspend_timeout_millis=number(r, 64),
+            sub_version=number(r, 64), subscription=r.choice((None, *WORDS)),
+            expression_type=r.choice((None, "TAG", "SQL92")),
+            max_msg_bytes=r.choice((None, number(r))), topic_id=r.choice((None, None, None, "id")),
+        )  # fmt: skip
+        form, oneway = r.randrange(2), r.random() < 0.05
+        opaque = number(r) & 0x7FFF_FFFF
+        frames.append(encode_call(call, opaque=opaque, serialize_type=form, oneway=oneway))
+    chunk = b"".join(frames)
+    if r.random() < 0.5:
+        chunk = damage(r, chunk)
+    return Case((chunk, r.choice((1 << 24, 1 << 24, 200))))
+
+
+def found_reply(r: Random) -> Case:
+    """The parts of a reply to a pull."""
+    opaque, offsets = r.randrange(-(1 << 31), 1 << 31), [r.randrange(1 << 63) for _ in range(3)]
+    body = body_of(r)
+    return Case((opaque, r.randrange(2), *offsets, r.choice((body, memoryview(body)))))
+
+
 def stored_reply(r: Random) -> Case:
     """The parts of a reply, whose texts are mostly plain; numbers fit, as those of a store do."""
     host, form = r.randbytes(r.choice((8, 8, 20, 7, 21, 40))), r.randrange(2)
@@ -728,6 +763,26 @@ def usual_sends(chunk: bytes, size_max: int) -> list[plain_send.PlainSend]:
     return sends
 
 
+def usual_pulls(chunk: bytes, size_max: int) -> list[plain_pull.PlainPull]:
+    """As many pulls as `plain_pulls` finds compiled, by the commands and calls of their frames."""
+    pulls, at = [], 0
+    assert extension is not None
+    for _ in extension.plain_pulls(chunk, size_max):
+        end = at + 4 + int.from_bytes(chunk[at : at + 4])
+        sent = command.decode(chunk[at + 4 : end])
+        call, fields = decode_call(sent, Pull), sent.fields
+        assert (sent.code, sent.flag, sent.remark, sent.body) == (11, 0, None, b"")
+        assert call.topic_id is None
+        assert not isinstance(fields, dict)
+        parts = {**msgspec.structs.asdict(sent), **msgspec.structs.asdict(call), "end": end}
+        is_packed = isinstance(fields, compact.PackedFields)
+        parts["fields"] = fields.pairs if is_packed else bytes(fields)
+        names = plain_pull.PlainPull.__struct_fields__
+        pulls.append(plain_pull.PlainPull(**{name: parts[name] for name in names}))
+        at = end
+    return pulls
+
+
 def _split_values(parts: Any) -> object:
     if parts is None:
         return None
@@ -741,6 +796,7 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
         item_columns, encode_items, pack, pack_batch, pack_pairs, whole_records, property_finder,
         property_positions, record_matcher, plain_facts, plain_batch, key_hashes, link_entries,
         entry_columns, sum_sizes, contains, decode, decode_whole, plain_sends, stored_reply,
+        plain_pulls, found_reply, adjacent_range,
         encode_frame, join_entries, join_ranges, join_properties, batch_body,
         offset_message_ids, numbered_texts, record_positions, cut_slices, split_texts,
         plain_records, signed_by,

@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from fuzz_inputs import CALLS, Case, usual_sends
+from fuzz_inputs import CALLS, Case, usual_pulls, usual_sends
 from roquet.arrow import column_slices, encode, properties, record_layout
 from roquet.broker.filtering import record_matcher
 from roquet.broker.ingest import property_normalizer
@@ -36,7 +36,7 @@ from roquet.store.commit_log import log
 from roquet.store.consume_queue import entries
 from roquet.store.key_index import dispatch, index
 from roquet.store.replication import queue_builder
-from roquet.wire import command, compact, fields, plain_send, signing
+from roquet.wire import command, compact, fields, plain_pull, plain_send, signing
 from roquet.wire.records import batch, message_id, partial_decode, record
 from roquet.wire.records.speedups import extension
 
@@ -66,14 +66,16 @@ FORMS: Final[dict[str, Any]] = {
         partial_decode.property_positions, record_matcher.record_matcher,
         property_normalizer.plain_facts, property_normalizer.plain_batch, dispatch.key_hashes,
         index.link_entries, entries.entry_columns, entries.sum_sizes, entries.join_entries,
+        entries.adjacent_range, plain_pull.found_reply,
         encode.join_properties, column_slices.contains,
         encode.batch_body, property_columns.numbered_texts, record_layout.record_positions,
         column_slices.cut_slices, properties.split_texts, queue_builder.plain_records,
         signing.signed_by, plain_send.stored_reply,
     )
 }  # fmt: skip
-FORMS["plain_sends"] = usual_sends
-"""Functions that have a compiled form, by name: that of plain sends is held to the ordinary way."""
+FORMS |= {"plain_sends": usual_sends, "plain_pulls": usual_pulls}
+"""Functions that have a compiled form, by name: those of plain requests are held to the ordinary
+way."""
 
 
 # -- comparison ----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from roquet.wire.records.speedups import compiled
 
 
 class PlainPull(msgspec.Struct, frozen=True, gc=False):
-    """One request, with the names that `Pull` gives its fields. No number below is negative."""
+    """One request, with the names that `Pull` gives its fields."""
 
     code: ClassVar = int(RequestCode.PULL_MESSAGE)
     topic_id: ClassVar = None

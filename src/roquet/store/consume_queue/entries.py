@@ -64,10 +64,11 @@ def adjacent_range(
     `at` is the index of the first entry's byte. None if the records do not follow each other in the
     log, have more than `size_max` bytes together, or the file ends before.
     """
-    extents = join_entries(view[at : at + count * ENTRY_SIZE], size_max, 0)
-    if not extents[0] or extents[0] < count or len(extents[2]) > 1:
+    end = at + count * ENTRY_SIZE
+    if end > len(view):
         return None
-    return extents[2][0], extents[3][0]
+    found, _, starts, stops = join_entries(view[at:end], size_max, 0)
+    return (starts[0], stops[0]) if found == count and len(starts) == 1 else None
 
 
 @compiled

@@ -2,7 +2,6 @@
 
 cdef enum:
     PULL_CODE = 11              # PULL_MESSAGE
-    COUNT_DIGITS_MAX = 18       # of a number that has 64 bits
 
 cdef enum:                      # its fields, in the order of _PULL_NAMES
     PULL_GROUP, PULL_TOPIC, PULL_QUEUE, PULL_OFFSET, PULL_COUNT, PULL_FLAGS, PULL_COMMIT
@@ -97,12 +96,12 @@ cdef object plain_pull(
         return None
     if not (
         read_int(named[PULL_QUEUE], &queue_id)
-        and read_count(named[PULL_OFFSET], &offset)
+        and read_long(named[PULL_OFFSET], &offset)
         and read_int(named[PULL_COUNT], &messages)
         and read_int(named[PULL_FLAGS], &flags)
-        and read_count(named[PULL_COMMIT], &commit_offset)
-        and read_count(named[PULL_SUSPEND], &wait_ms)
-        and read_count(named[PULL_SUB_VERSION], &sub_version)
+        and read_long(named[PULL_COMMIT], &commit_offset)
+        and read_long(named[PULL_SUSPEND], &wait_ms)
+        and read_long(named[PULL_SUB_VERSION], &sub_version)
         and may_read_int(named[PULL_BYTES], &size)
         and may_read_int(named[PULL_SOURCE], &unused)
     ):
@@ -137,10 +136,22 @@ cdef bint sort_pull_fields(
     return True
 
 
-cdef inline bint read_count(SignedField* field, int64_t* number) noexcept nogil:
-    """Read a field that holds a number of up to `COUNT_DIGITS_MAX` digits, without a sign."""
+cdef bint read_long(SignedField* field, int64_t* number) noexcept nogil:
+    """Read a field that holds a number of up to 18 digits: Java commits -1 before its first offset."""
+    cdef SignedField digits
     number[0] = 0
-    return read_born(field, number)
+    if field == NULL or field.size != field.value_size or field.size == 0:
+        return False
+    if field.value[0] != c"-":
+        return read_born(field, number)
+    digits = field[0]
+    digits.value += 1
+    digits.size -= 1
+    digits.value_size -= 1
+    if not read_born(&digits, number):
+        return False
+    number[0] = -number[0]
+    return True
 
 
 def found_reply(
@@ -150,11 +161,7 @@ def found_reply(
     """The frame of the reply with messages; NotImplemented for a body that is not contiguous."""
     cdef uint8_t[HEADER_BUFFER] header
     cdef Out out
-    cdef Py_buffer view
-    cdef Py_ssize_t size
     cdef bint is_json = serialize_type == 0, is_whole
-    cdef bytes frame
-    cdef uint8_t* at
     out.at, out.end = header, header + HEADER_BUFFER
     if is_json:
         is_whole = (
@@ -182,21 +189,8 @@ def found_reply(
     if is_json and is_whole:
         (out.at - 1)[0] = c"}"                # behind the last field: no comma
         is_whole = put(&out, b"}", 1)
-    size = out.at - header
     if not is_whole:
         return NotImplemented
-    if not is_json:
-        store4(header + COMPACT_FIXED + 1, <uint32_t>(size - COMPACT_FIXED - 5))
-    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
-    try:
-        if view.len > INT32_MAX - HEADER_BUFFER - 4:
-            return NotImplemented
-        frame = PyBytes_FromStringAndSize(NULL, 8 + size + view.len)
-        at = <uint8_t*>PyBytes_AS_STRING(frame)
-        store4(at, <uint32_t>(4 + size + view.len))
-        store4(at + 4, <uint32_t>(size | (0 if is_json else 1 << 24)))
-        memcpy(at + 8, header, size)
-        memcpy(at + 8 + size, view.buf, view.len)
-        return frame
-    finally:
-        PyBuffer_Release(&view)
+    if not is_json:                           # the length of the pairs is behind the remark
+        store4(header + COMPACT_FIXED + 1, <uint32_t>(out.at - header - COMPACT_FIXED - 5))
+    return whole_frame(header, out.at - header, is_json, body)
