@@ -19,6 +19,7 @@ from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import RequestCode, ResponseCode
 from roquet.wire.command import Command, decode, encode
+from roquet.wire.plain_pull import plain_pulls
 from roquet.wire.plain_send import plain_sends
 from roquet.wire.records.speedups import COMPILED
 
@@ -200,6 +201,20 @@ class TestPlainSends:
         assert served_plain(guarded, send_by("alice", form=form)) is None
         assert dispatched(guarded, "alice") == 0
         assert served_plain(guarded, send_by("alice", form=form)) == b"stored for alice"
+
+    def test_a_pull_is_served_once_the_same_was_allowed(
+        self, guarded: GuardedRouter, form: int
+    ) -> None:
+        call = Pull(
+            consumer_group="g", topic="orders", queue_id=0, queue_offset=0, max_msg_nums=1,
+            sys_flag=0, commit_offset=0, suspend_timeout_millis=0, sub_version=0,
+        )  # fmt: skip
+        raw = encode(request_of(call, "alice", serialize_type=form))
+        guarded.add(Pull, lambda call, peer: None)
+        guarded.add_plain([11], plain_pulls, lambda pull, peer: b"messages")
+        assert served_plain(guarded, raw) is None
+        assert answer(guarded.dispatch(request_of(call, "alice"), PEER)).code == 0
+        assert served_plain(guarded, raw) == b"messages"
 
     def test_nothing_else_is_allowed_by_it(self, guarded: GuardedRouter, form: int) -> None:
         good = send_by("alice", form=form)

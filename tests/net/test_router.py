@@ -23,11 +23,13 @@ from roquet.net.router import (
 )
 from roquet.rules.admission import OVERLOAD, AdmissionLimits
 from roquet.wire.call import Call, Reply
+from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.route import DeleteKV, GetKV, GetRoute, PutKV, ValueReply
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import FLAG_ONEWAY, ResponseCode
 from roquet.wire.command import Command, decode
 from roquet.wire.fields import encode_call
+from roquet.wire.plain_pull import PlainPull
 from roquet.wire.plain_send import PlainSend
 
 
@@ -341,6 +343,13 @@ PLAIN = PlainSend(
 )  # fmt: skip
 
 
+PLAIN_PULL = PlainPull(
+    opaque=7, serialize_type=0, language=3, version=513, consumer_group="g", topic="T", queue_id=0,
+    queue_offset=0, max_msg_nums=32, sys_flag=0, commit_offset=0, subscription=None, sub_version=0,
+    expression_type=None, max_msg_bytes=None, key=None, end=9,
+)  # fmt: skip
+
+
 class PlainRouter(Router):
     """A router with a short way, which gives `frame`."""
 
@@ -368,6 +377,16 @@ def test_a_plain_send_takes_the_short_way() -> None:
     assert router.serve_plain(PLAIN, PEER) == b"frame"
     router.frame = None
     assert not is_served(router)
+
+
+def test_each_code_has_a_short_way_of_its_own() -> None:
+    router = PlainRouter()
+    router.add(Pull, lambda call, peer: None)
+    router.add_plain([11], lambda *_: [PLAIN_PULL], lambda pull, peer: b"messages")
+    assert router.serve_plain(PLAIN_PULL, PEER) == b"messages"
+    router.override(310, lambda call, peer: None)
+    assert router.serve_plain(PLAIN, PEER) is None
+    assert router.serve_plain(PLAIN_PULL, PEER) == b"messages"
 
 
 def test_a_router_without_a_short_way_has_none() -> None:

@@ -17,7 +17,7 @@ from roquet.wire.plain_send import PlainSend, batch_reply, plain_sends, put_send
 from roquet.wire.records.record import ENTRY
 from roquet.wire.records.speedups import COMPILED, use_compiled
 from roquet.wire.signing import Credentials, Signer, SigningKey
-from usual_sends import Keys, usual_send
+from usual_requests import Keys, usual_send
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="without a compiler there are none")
 

@@ -561,6 +561,13 @@ def join_entries(r: Random) -> Case:
     return Case((buffer_of(r, entries_of(r)), *limits))
 
 
+def adjacent_range(r: Random) -> Case:
+    """Entries, those that are looked at, and a limit of their bytes."""
+    start, count = r.choice((0, 20, 40, 7)), r.choice((0, 1, 1, 2, 3, 2**40))
+    size_max = r.choice((0, 500, 2_000, 2**31, 2**63 - 1, -1))
+    return Case((buffer_of(r, entries_of(r)), start, count, size_max))
+
+
 def plain_records(r: Random) -> Case:
     """Records of two queues as they lie in a log, perhaps damaged, and where to begin and end."""
     start, offsets, raw = r.choice((0, 0, 7, 91)), [0, 2**63 - 2], bytearray()
@@ -746,6 +753,35 @@ def _credentials(r: Random) -> Credentials:
     return Credentials(access_key=r.choice(("x", "alice")), secret_key=r.choice(("x", "alice")))
 
 
+def plain_pulls(r: Random) -> Case:
+    """Pulls one after the other, in either form; some ask for more, are signed, or damaged."""
+    frames, keys = [], r.choice((None, SIGNING_KEYS))
+    for _ in range(r.choice((0, 1, 1, 2, 5))):
+        call = Pull(
+            consumer_group=r.choice(WORDS), topic=r.choice(WORDS), queue_id=number(r),
+            queue_offset=number(r, 64), max_msg_nums=number(r), sys_flag=number(r),
+            commit_offset=number(r, 64), suspend_timeout_millis=number(r, 64),
+            sub_version=number(r, 64), subscription=r.choice((None, *WORDS)),
+            expression_type=r.choice((None, "TAG", "SQL92")),
+            max_msg_bytes=r.choice((None, number(r))), topic_id=r.choice((None, None, None, "id")),
+        )  # fmt: skip
+        form, oneway = r.randrange(2), r.random() < 0.05
+        opaque = number(r) & 0x7FFF_FFFF
+        encode = Signer(_credentials(r)).encode_call if r.random() < 0.5 else encode_call
+        frames.append(encode(call, opaque=opaque, serialize_type=form, oneway=oneway))
+    chunk = b"".join(frames)
+    if r.random() < 0.5:
+        chunk = damage(r, chunk)
+    return Case((chunk, r.choice((1 << 24, 1 << 24, 200)), keys))
+
+
+def found_reply(r: Random) -> Case:
+    """The parts of a reply to a pull."""
+    opaque, offsets = r.randrange(-(1 << 31), 1 << 31), [r.randrange(1 << 63) for _ in range(3)]
+    body = body_of(r)
+    return Case((opaque, r.randrange(2), *offsets, r.choice((body, memoryview(body)))))
+
+
 def stored_reply(r: Random) -> Case:
     """The parts of a reply, whose texts are mostly plain; numbers fit, as those of a store do."""
     host = r.randbytes(r.choice((8, 8, 20, 7, 21, 40)))
@@ -812,9 +848,9 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
     for call in (
         item_columns, encode_items, pack, pack_batch, pack_pairs, whole_records, property_finder,
         property_positions, record_matcher, plain_facts, plain_batch, key_hashes, link_entries,
-        entry_columns, sum_sizes, contains, decode, decode_whole, plain_sends, put_send,
-        stored_reply, encode_frame, join_entries, join_ranges, join_properties, batch_body,
+        entry_columns, sum_sizes, contains, decode, decode_whole, plain_sends, plain_pulls,
+        put_send, stored_reply, encode_frame, join_entries, join_ranges, join_properties, batch_body,
         offset_message_ids, numbered_texts, record_fields, cut_slices, split_texts,
-        plain_records, signed_by, pack_items, batch_reply,
+        plain_records, signed_by, pack_items, batch_reply, found_reply, adjacent_range,
     )
 }  # fmt: skip

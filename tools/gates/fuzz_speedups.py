@@ -36,10 +36,10 @@ from roquet.store.commit_log import log
 from roquet.store.consume_queue import entries
 from roquet.store.key_index import dispatch, index
 from roquet.store.replication import queue_builder
-from roquet.wire import command, compact, fields, plain_send, signing
+from roquet.wire import command, compact, fields, plain_pull, plain_send, signing
 from roquet.wire.records import batch, message_id, partial_decode, record
 from roquet.wire.records.speedups import extension
-from usual_sends import usual_sends
+from usual_requests import usual_pulls, usual_sends
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools" / "install")]
@@ -67,14 +67,15 @@ FORMS: Final[dict[str, Any]] = {
         partial_decode.property_positions, record_matcher.record_matcher,
         property_normalizer.plain_facts, property_normalizer.plain_batch, dispatch.key_hashes,
         index.link_entries, entries.entry_columns, entries.sum_sizes, entries.join_entries,
+        entries.adjacent_range, plain_pull.found_reply,
         encode.join_properties, column_slices.contains,
         encode.batch_body, property_columns.numbered_texts, record_layout.record_fields,
         column_slices.cut_slices, properties.split_texts, queue_builder.plain_records,
         signing.signed_by, plain_send.put_send, plain_send.stored_reply, plain_send.batch_reply,
     )
 }  # fmt: skip
-FORMS["plain_sends"], FORMS["pack_items"] = usual_sends, usual_items
-"""Functions that have a compiled form, by name: those of plain sends and batches are held to the
+FORMS.update(plain_sends=usual_sends, plain_pulls=usual_pulls, pack_items=usual_items)
+"""Functions that have a compiled form, by name: those of plain requests and batches are held to the
 ordinary way."""
 
 

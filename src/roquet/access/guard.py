@@ -28,6 +28,7 @@ from roquet.net.router import Peer, PlainRequest
 from roquet.rules.access.decision import AccessRequest, decide, refusal_text
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
+from roquet.wire.plain_pull import PULL_CODE
 from roquet.wire.plain_send import SEND_CODES
 from roquet.wire.signing import ACCESS_KEY, SigningKey, signed_by, text_fields
 
@@ -43,9 +44,10 @@ again."""
 NAME_LENGTH_MAX: Final = 255
 """Characters of a name in a request that is remembered: no topic or group has a longer one."""
 
-PLAIN_CODES: Final = SEND_CODES
+PLAIN_CODES: Final = (*SEND_CODES, PULL_CODE)
+"""Codes of plain requests: see `Router.add_plain`."""
 
-_ATTRIBUTES: Final = {"b": "topic"}
+_ATTRIBUTES: Final = {"b": "topic", "topic": "topic", "consumerGroup": "consumer_group"}
 """Attributes of plain requests by the fields that decide on them."""
 
 LOGGED_MAX: Final = 256

@@ -25,6 +25,7 @@ from roquet.broker.access.stored_topics import topic_at_position
 from roquet.broker.assembly import Environment, build, identity_file
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import HANDLERS
+from roquet.broker.handlers.messages.plain_pull import PlainPulls
 from roquet.broker.handlers.unserved import UNSERVED
 from roquet.broker.log.flush import CHECKPOINT_MS
 from roquet.broker.metrics.broker_exporter import measure
@@ -68,6 +69,7 @@ from roquet.net.server import Server
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.filesystem.files import Files
 from roquet.store.store import Store
+from roquet.wire.plain_pull import PULL_CODE, plain_pulls
 from roquet.wire.plain_send import SEND_CODES, plain_sends
 
 log = logger(__name__)
@@ -252,6 +254,7 @@ class BrokerServer:
             router.add(call, self.broker.bind(handler), admission.gate(call))
         sends = self.broker.make(PlainSends)
         router.add_plain(SEND_CODES, plain_sends, sends.store, sends.is_open)
+        router.add_plain([PULL_CODE], plain_pulls, self.broker.make(PlainPulls).read)
         return router
 
     def _new_router(self) -> Router:

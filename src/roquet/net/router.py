@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # clients measure no requests, and hold none
     from roquet.metrics.request_counts import RequestLatencies
     from roquet.net.async_watermark import AsyncWatermark
     from roquet.net.request_meter import RequestMeter
+    from roquet.wire.plain_pull import PlainPull
     from roquet.wire.plain_send import PlainSend
     from roquet.wire.signing import SigningKey
 
@@ -182,7 +183,7 @@ _Served: TypeAlias = tuple[
 NO_REASONS: Final[Mapping[int, str]] = MappingProxyType({})
 
 
-PlainRequest: TypeAlias = "PlainSend"
+PlainRequest: TypeAlias = "PlainSend | PlainPull"
 PlainKeys: TypeAlias = "dict[str, SigningKey] | None"
 PlainReader = Callable[[bytes, int, PlainKeys], "Sequence[PlainRequest]"]
 """Reads the plain requests of one kind with which a chunk begins, up to a size of their frames."""

@@ -16,12 +16,14 @@ from roquet.net.router import Peer, Router
 from roquet.net.server import IDLE_MS, Server
 from roquet.rules.admission import BURST_MIN, CLOCK_CHECK_MS, AdmissionLimits
 from roquet.testing.clock import this_loop
+from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.calls.route import GetKV, ListKV, PutKV, ValueReply
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command, decode
 from roquet.wire.fields import encode_call, encode_reply
 from roquet.wire.frame import FrameReader
+from roquet.wire.plain_pull import PlainPull, found_reply
 from roquet.wire.plain_send import SENDS_MAX, PlainSend, plain_sends
 from roquet.wire.records.speedups import COMPILED
 
@@ -545,6 +547,35 @@ async def test_of_many_sends_in_a_read_the_last_go_the_usual_way(sends: Sends) -
 async def test_full_reads_go_the_usual_way(sends: Sends) -> None:
     assert await sends.receive(send_of("a", 1, module.READ_FULL)) == [1]
     assert sends.taken == ["usual a"]
+
+
+def pull_of(opaque: int) -> bytes:
+    call = Pull(
+        consumer_group="g", topic="t", queue_id=0, queue_offset=0, max_msg_nums=32, sys_flag=0,
+        commit_offset=0, suspend_timeout_millis=0, sub_version=0,
+    )  # fmt: skip
+    return encode_call(call, opaque=opaque)
+
+
+@needs_compiler
+async def test_plain_pulls_are_served_until_their_replies_fill_one_write(
+    sends: Sends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WRITE_TOGETHER_MAX", 100)
+
+    def found(pull: PlainPull, peer: Peer) -> bytes:
+        sends.taken.append("plain")
+        return found_reply(pull.opaque, pull.serialize_type, 1, 0, 1, bytes(100))
+
+    def usual(call: Pull, peer: Peer) -> PullReply:
+        sends.taken.append("usual")
+        return PullReply(next_begin_offset=1, min_offset=0, max_offset=1)
+
+    sends.router.add(Pull, usual)
+    sends.router.add_plain([11], plain_pulls, found)
+    sends.connect()
+    assert await sends.receive(pull_of(1) + pull_of(2)) == [1, 2]
+    assert sends.taken == ["plain", "usual"]
 
 
 @needs_compiler

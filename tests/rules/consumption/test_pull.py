@@ -64,6 +64,12 @@ def test_an_odd_wish_still_moves_on() -> None:
     assert pull.reply_limits(-3, -1) == (1, pull.BYTES_DEFAULT)
 
 
+def test_a_server_grants_what_it_transfers_at_once() -> None:
+    assert pull.transfer_limits(32, 2**31 - 1, 20, 1_000) == (20, 1_000)
+    assert pull.transfer_limits(8, 500, 20, 1_000) == (8, 500)
+    assert pull.transfer_limits(8, None, 20, 1_000) == (8, 1_000)
+
+
 def test_a_queue_waits_when_its_count_or_size_is_reached() -> None:
     limits = pull.FlowLimits(count=3, size=300)
     assert limits.are_reached(3, 0, 0)

@@ -52,6 +52,25 @@ def test_extents_end_in_front_of_an_entry_without_a_record() -> None:
     assert store.entry_extents(FILLER, 2**40, least=1) == store.EntryExtents(0, 0, [], [])
 
 
+def test_records_that_follow_each_other_have_one_range() -> None:
+    entries = encoded((9, 1, 0), (100, 5, 0), (105, 7, 0), (120, 3, 0))
+    assert store.adjacent_range(entries, ENTRY_SIZE, 2, 12) == (100, 112)
+    assert store.adjacent_range(memoryview(entries), ENTRY_SIZE, 1, 5) == (100, 105)
+
+
+@pytest.mark.parametrize(
+    ("start", "count", "size_max"), [(1, 3, 99), (0, 2, 99), (1, 2, 11), (1, 0, 99), (3, 2, 99)]
+)
+def test_other_records_have_no_range_of_their_own(start: int, count: int, size_max: int) -> None:
+    entries = encoded((9, 1, 0), (100, 5, 0), (105, 7, 0), (120, 3, 0))
+    assert store.adjacent_range(entries, start * ENTRY_SIZE, count, size_max) is None
+    assert store.adjacent_range(FILLER, 0, 1, 2**40) is None
+
+
+def test_a_damaged_entry_is_taken_as_it_is() -> None:
+    assert store.adjacent_range(encoded((-5, 3, 0)), 0, 1, 99) == (-5, -2)
+
+
 CODES = st.one_of(
     st.sampled_from([0, 1, -1, 0x01000000, 0x0100, 0x01010101, 0x7FFF_FFFF, -(2**31)]),
     st.integers(-(2**31), 2**31 - 1),

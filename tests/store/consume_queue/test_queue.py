@@ -82,6 +82,17 @@ def test_extents_of_entries_are_ranges_of_the_log(queues: ConsumeQueues) -> None
     assert queue.extents(0, 3, 3, least=1) == EntryExtents(1, 5, [100], [105])
 
 
+def test_adjacent_records_have_one_range_if_their_entries_are_in_one_file(
+    queues: ConsumeQueues,
+) -> None:
+    queue = queues.obtain("T", 0)
+    assert queue.adjacent_range(0, 1, 99) is None
+    put(queue, *range(100, 160, 5))
+    assert queue.adjacent_range(1, 3, 99) == (105, 120)
+    assert queue.adjacent_range(8, 4, 99) is None
+    assert reopened(queues).obtain("T", 0).adjacent_range(1, 3, 99) is None
+
+
 def test_room_for_many_crosses_files_and_is_all_or_an_error() -> None:
     files = MemoryFiles(capacity=450)
     queue = make_queues(files).obtain("T", 0)

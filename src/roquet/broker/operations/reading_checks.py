@@ -15,8 +15,8 @@ from roquet.model.names import INTERNAL_TOPICS
 from roquet.model.subscription import MessageModel
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.wire.calls.pop import Notification, Peek, PollingInfo, Pop
-from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import HELP, ResponseCode
+from roquet.wire.plain_pull import AnyPull
 
 AnyPop = Pop | Peek | Notification | PollingInfo
 
@@ -45,7 +45,7 @@ class ReadingChecks(BrokerComponent, frozen=True):
     tables: BrokerTables
     control: ControlPlane
 
-    def check_pull(self, call: Pull) -> None:
+    def check_pull(self, call: AnyPull) -> None:
         """Check a pull; a new group is created if the settings allow it."""
         if not self.control.settings.config.readable:
             self._refuse_broker("pulling")
@@ -98,7 +98,7 @@ class ReadingChecks(BrokerComponent, frozen=True):
             raise ReadForbidden(FORBIDDEN_GROUP, f"subscription group no permission, {name}")
         return group
 
-    def _topic(self, call: Pull | AnyPop, action: str, first_queue: int) -> TopicConfig:
+    def _topic(self, call: AnyPull | AnyPop, action: str, first_queue: int) -> TopicConfig:
         name = call.topic
         topic = self.tables.topics.get(name)
         if topic is None:
@@ -115,7 +115,7 @@ class ReadingChecks(BrokerComponent, frozen=True):
             )
         return topic
 
-    def _check_subscription(self, call: Pull | AnyPop) -> None:
+    def _check_subscription(self, call: AnyPull | AnyPop) -> None:
         if not self.tables.groups.may_read(call.consumer_group, call.topic):
             raise ReadForbidden(
                 FORBIDDEN_SUBSCRIPTION,

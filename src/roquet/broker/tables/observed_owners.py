@@ -107,5 +107,6 @@ class ObservedOwners:
         holds = known.holds.get(queue)
         if holds is None:
             holds = known.holds[queue] = {}
-        hold = holds[member] = holds.pop(member, QueueActivity())
+        hold = holds.pop(member, None) or QueueActivity()
+        holds[member] = hold
         return hold

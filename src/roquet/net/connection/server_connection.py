@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from roquet.net.clock import Clock
-from roquet.net.connection.peer_connection import Dispatch, PeerConnection
+from roquet.net.connection.peer_connection import WRITE_TOGETHER_MAX, Dispatch, PeerConnection
 from roquet.net.limits.fair_share import FREQUENT_CODES
 from roquet.net.limits.request_limits import ReadBurst
 from roquet.net.limits.server_limits import PARTIAL_FREE, ServerLimits
@@ -69,7 +69,7 @@ class ServerConnection(PeerConnection):
     ) -> None:
         """`source` is the client's `ip:port` as a proxy names it; None takes the socket's.
 
-        `plain` serves plain sends by its short way; None dispatches them.
+        `plain` serves plain requests by its short ways; None dispatches them.
         """
         self._limits = limits or ServerLimits()
         super().__init__(dispatch, clock, limits=self._limits)
@@ -122,11 +122,14 @@ class ServerConnection(PeerConnection):
             self._reserve_frame()
 
     def _serve_plain(self, router: Router, chunk: bytes) -> bytes:
-        """Serve the plain sends with which a read begins; gives what follows them."""
+        """Serve the plain requests with which a read begins; gives what follows them.
+
+        Also what follows replies that are enough for one write: the peer may not read them.
+        """
         if self._reader.pending or self._postponed is not None:
             return chunk
         answers: list[bytes] = []
-        end = 0
+        end = size = 0
         for request in router.read_plain(chunk, self._reader.size_max):
             self.language, self.version = request.language, request.version
             answer = router.serve_plain(request, self)
@@ -134,6 +137,9 @@ class ServerConnection(PeerConnection):
                 break
             answers.append(answer)
             end = request.end
+            size += len(answer)
+            if size > WRITE_TOGETHER_MAX:
+                break
         if answers:
             self._received_ms = self._clock.monotonic_ms()
             self._turn.count += len(answers)
@@ -141,7 +147,7 @@ class ServerConnection(PeerConnection):
         return chunk[end:]
 
     def serve_with(self, dispatch: Dispatch) -> None:
-        """Serve requests with another function from now on, plain sends as well."""
+        """Serve requests with another function from now on, plain ones as well."""
         super().serve_with(dispatch)
         self._plain = None
 

@@ -10,6 +10,7 @@ An empty queue that never held messages is at its end at 0, and corrects every o
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -72,6 +73,20 @@ def reply_limits(count: int, size: int | None) -> tuple[int, int]:
     """Number of messages and bytes that one reply may hold, as far as the client asks for them."""
     size = BYTES_DEFAULT if size is None or size <= 0 else min(size, BYTES_MAX)
     return min(max(count, 1), COUNT_MAX), size
+
+
+LIMITS_MAX: Final = 1_024
+"""Limits that are remembered: clients ask for the same ones again and again."""
+
+
+@lru_cache(LIMITS_MAX)
+def transfer_limits(count: int, size: int | None, count_max: int, size_max: int) -> tuple[int, int]:
+    """Number of messages and bytes of a reply to a client that asks for what fits in one.
+
+    `count_max` and `size_max` are the server's own limits.
+    """
+    count, size = reply_limits(count, size or size_max)
+    return reply_limits(min(count, count_max), min(size, size_max))
 
 
 IN_FLIGHT_MAX: Final = 1_000

@@ -56,6 +56,22 @@ def entry_extents(entries: memoryview | bytes, size_max: int, *, least: int = 0)
 
 
 @compiled
+def adjacent_range(
+    view: memoryview | bytes, at: int, count: int, size_max: int
+) -> tuple[int, int] | None:
+    """Start and stop of the log's range with the records of `count` entries in a file.
+
+    `at` is the index of the first entry's byte. None if the records do not follow each other in the
+    log, have more than `size_max` bytes together, or the file ends before.
+    """
+    end = at + count * ENTRY_SIZE
+    if end > len(view):
+        return None
+    found, _, starts, stops = join_entries(view[at:end], size_max, 0)
+    return (starts[0], stops[0]) if found == count and len(starts) == 1 else None
+
+
+@compiled
 def sum_sizes(entries: memoryview | bytes) -> int:
     """Bytes of the records of encoded entries."""
     return sum(size for _, size, _ in ENTRY.iter_unpack(entries))

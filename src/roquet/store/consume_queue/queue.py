@@ -13,6 +13,7 @@ from roquet.store.consume_queue.entries import (
     EntryColumns,
     EntryExtents,
     TaggedEntry,
+    adjacent_range,
     count_entries,
     entry_columns,
     entry_extents,
@@ -261,6 +262,17 @@ class ConsumeQueue:
     ) -> EntryExtents:
         """Where the records of entries from an offset on lie in the log: see `entry_extents`."""
         return entry_extents(self.encoded(offset, count), size_max, least=least)
+
+    def adjacent_range(self, offset: int, count: int, size_max: int) -> tuple[int, int] | None:
+        """The range of the log that holds the records of `count` entries, and nothing else.
+
+        None where they lie apart, are in two files, or have more than `size_max` bytes.
+        """
+        file = self.segments.file_at(offset * ENTRY_SIZE)
+        if file is None or (view := file.mapped_view) is None:
+            return None
+        file.is_used = True
+        return adjacent_range(view, offset * ENTRY_SIZE - file.start, count, size_max)
 
     def find_tagged(
         self, offset: int, count: int, codes: frozenset[int]

@@ -187,6 +187,10 @@ class RecordReader:
         if offset < queue.checked_from:
             self._repair.ensure(queue, offset, stop)
         if wanted is None and offset >= self._trusted_from(queue):
+            # What one producer has sent in a batch, or a topic alone, lies together.
+            if (range_ := queue.adjacent_range(offset, stop - offset, bytes_max)) is not None:
+                part = self._log.view_range(*range_)
+                return Slice([part], stop - offset, len(part), stop)
             extents = queue.extents(offset, stop - offset, bytes_max, least=1)
             if extents.count == stop - offset:
                 part = self._log.read_ranges(extents.starts, extents.stops)

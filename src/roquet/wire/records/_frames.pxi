@@ -396,17 +396,33 @@ cdef bint put_compact(
     return True
 
 
+cdef object whole_frame(const uint8_t* header, Py_ssize_t size, bint is_json, object body):
+    """The frame of a header and a body; NotImplemented for a body that is too long."""
+    cdef Py_buffer view
+    cdef bytes frame
+    cdef uint8_t* at
+    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    try:
+        if view.len > INT32_MAX - HEADER_BUFFER - 4:
+            return NotImplemented
+        frame = PyBytes_FromStringAndSize(NULL, 8 + size + view.len)
+        at = <uint8_t*>PyBytes_AS_STRING(frame)
+        store4(at, <uint32_t>(4 + size + view.len))
+        store4(at + 4, <uint32_t>(size | (0 if is_json else 1 << 24)))
+        memcpy(at + 8, header, size)
+        memcpy(at + 8 + size, view.buf, view.len)
+        return frame
+    finally:
+        PyBuffer_Release(&view)
+
+
 def encode_frame(
     value, codec, serialize_type, code, flag, opaque, language, version, remark, body
 ):
     """The frame of a call or reply whose header is short and has ordinary texts."""
     cdef uint8_t[HEADER_BUFFER] header
     cdef Out out
-    cdef Py_buffer view
-    cdef Py_ssize_t size
     cdef bint is_json = serialize_type == 0, is_whole
-    cdef bytes frame
-    cdef uint8_t* at
     out.at, out.end = header, header + HEADER_BUFFER
     try:
         if is_json:
@@ -421,17 +437,4 @@ def encode_frame(
         return NotImplemented
     if not is_whole:
         return NotImplemented
-    size = out.at - header
-    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
-    try:
-        if view.len > INT32_MAX - HEADER_BUFFER - 4:
-            return NotImplemented
-        frame = PyBytes_FromStringAndSize(NULL, 8 + size + view.len)
-        at = <uint8_t*>PyBytes_AS_STRING(frame)
-        store4(at, <uint32_t>(4 + size + view.len))
-        store4(at + 4, <uint32_t>(size | (0 if is_json else 1 << 24)))
-        memcpy(at + 8, header, size)
-        memcpy(at + 8 + size, view.buf, view.len)
-        return frame
-    finally:
-        PyBuffer_Release(&view)
+    return whole_frame(header, out.at - header, is_json, body)

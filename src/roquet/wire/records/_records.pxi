@@ -209,6 +209,32 @@ def join_entries(entries, int64_t size_max, Py_ssize_t least):
     return count, total, starts, stops
 
 
+def adjacent_range(entries, Py_ssize_t start, Py_ssize_t count, int64_t size_max):
+    """The log's range with the records of entries; None if they do not follow each other."""
+    cdef Py_buffer view
+    cdef const uint8_t* at
+    cdef int64_t position, size, first = 0, stop = 0
+    cdef Py_ssize_t index
+    PyObject_GetBuffer(entries, &view, PyBUF_SIMPLE)
+    try:
+        if start < 0 or start > view.len or not 0 < count <= (view.len - start) // ENTRY_SIZE:
+            return None
+        at = <const uint8_t*>view.buf + start
+        for index in range(count):
+            position, size = <int64_t>load8(at), <int32_t>load4(at + 8)
+            if position < 0 or position > POSITION_MAX or size < 0:
+                return NotImplemented
+            if index == 0:
+                first = stop = position
+            if position != stop or size == FILLER_SIZE or stop + size - first > size_max:
+                return None
+            stop += size
+            at += ENTRY_SIZE
+        return first, stop
+    finally:
+        PyBuffer_Release(&view)
+
+
 # -- records copied from another log -------------------------------------------------------------
 
 cdef struct PlainRow:

@@ -26,11 +26,13 @@ from roquet.rules.consumption.pull import (
     is_in_page_cache,
     pull_outcome,
     reply_limits,
+    transfer_limits,
 )
 from roquet.store.reading.reader import Slice
 from roquet.wire.calls.bodies import MultiQueueOffsets
 from roquet.wire.calls.pull import LitePull, Pull, PullReply
 from roquet.wire.codes import HELP, Language, ResponseCode
+from roquet.wire.plain_pull import AnyPull
 from roquet.wire.request_body import decode_body
 
 SCAN_MAX: Final = 32_768
@@ -85,9 +87,7 @@ class PullHandler(BrokerComponent, frozen=True):
             return moved
         if self.tables.former_readers.pending and self._is_former_reader(call, peer):
             return self._redirect_reply(call, None, "the topic was deleted and made anew")
-        if call.sys_flag & COMMIT and call.commit_offset >= 0:
-            self.progress.commit(call.consumer_group, call.topic, call.queue_id, call.commit_offset)
-        self.coordination.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
+        self._note_reader(call, peer)
         if isinstance(wanted, CompiledFilter):
             return self._filtered_pull(call, wanted, peer)
         limits = self._limits(call, peer)
@@ -96,7 +96,14 @@ class PullHandler(BrokerComponent, frozen=True):
             return self._hold(call, wanted, limits)
         return reply
 
-    def _limits(self, call: Pull, peer: Peer) -> tuple[int, int]:
+    def _note_reader(self, call: AnyPull, peer: Peer) -> None:
+        """Note the progress that a pull commits, and who reads the queue."""
+        group, topic, queue_id = call.consumer_group, call.topic, call.queue_id
+        if call.sys_flag & COMMIT and call.commit_offset >= 0:
+            self.progress.commit(group, topic, queue_id, call.commit_offset)
+        self.coordination.handover.seen(group, topic, queue_id, peer)
+
+    def _limits(self, call: AnyPull, peer: Peer) -> tuple[int, int]:
         """Messages and bytes of the reply: what the client asks for, within our limits.
 
         Clients of other languages get what the transfer limits allow, since programs rely on them:
@@ -108,10 +115,9 @@ class PullHandler(BrokerComponent, frozen=True):
         count, size = config.pull_count_memory, config.pull_bytes_memory
         if self._is_cold(call):
             count, size = config.pull_count_disk, config.pull_bytes_disk
-        requested = reply_limits(call.max_msg_nums, call.max_msg_bytes or size)
-        return reply_limits(min(requested[0], count), min(requested[1], size))
+        return transfer_limits(call.max_msg_nums, call.max_msg_bytes, count, size)
 
-    def _is_cold(self, call: Pull) -> bool:
+    def _is_cold(self, call: AnyPull) -> bool:
         store, memory = self.log.store, self.log.memory
         share = self.control.settings.config.memory_share
         if is_in_page_cache(store.begin_position, store.end_position, memory, share):
@@ -197,18 +203,21 @@ class PullHandler(BrokerComponent, frozen=True):
 
     def _slice_reply(self, call: Pull, messages: Slice, bounds: tuple[int, int]) -> PullReply:
         if messages.count:
-            tally = self.control.statistics.got(
-                call.topic, call.consumer_group, messages.count, messages.size
-            )
-            tally.pulled[call.queue_id] = messages.next_offset
+            self._count(call, messages)
         return PullReply(
             code=SUCCESS if messages.count else RETRY,
             remark="FOUND" if messages.count else NO_MATCH,
             next_begin_offset=messages.next_offset,
             min_offset=bounds[0],
             max_offset=bounds[1],
-            body=_body(messages.parts),
+            body=joined_body(messages.parts),
         )
+
+    def _count(self, call: AnyPull, messages: Slice) -> None:
+        tally = self.control.statistics.got(
+            call.topic, call.consumer_group, messages.count, messages.size
+        )
+        tally.pulled[call.queue_id] = messages.next_offset
 
     # -- with a filter expression ----------------------------------------------------------------
 
@@ -260,7 +269,7 @@ class PullHandler(BrokerComponent, frozen=True):
         offsets = {call.queue_id: call.queue_offset} | others
         return self.log.store.read_together(call.topic, offsets, bytes_max=size)
 
-    def _wanted(self, call: Pull) -> TagCodes | CompiledFilter:
+    def _wanted(self, call: AnyPull) -> TagCodes | CompiledFilter:
         """The tag codes or expression of the pull, else of the group's heartbeats."""
         if call.sys_flag & SUBSCRIPTION:
             if call.expression_type in TAG_TYPES:
@@ -276,7 +285,7 @@ class PullHandler(BrokerComponent, frozen=True):
             return parse_tag_codes(subscription.sub_string)  # not its codes: C++ sends wrong ones
         return self.log.filters.of_subscription(self.control.settings.config, subscription)
 
-    def _subscription(self, call: Pull) -> Subscription:
+    def _subscription(self, call: AnyPull) -> Subscription:
         """The group's subscription to the topic. CallRefused without one."""
         members = self.tables.clients.consumers(call.consumer_group)
         subscription = members.subscriptions.get(call.topic) if members is not None else None
@@ -288,7 +297,7 @@ class PullHandler(BrokerComponent, frozen=True):
         return subscription
 
 
-def _body(parts: list[memoryview]) -> bytes:
+def joined_body(parts: list[memoryview]) -> bytes:
     """The records as a reply's body: a single part is not copied before it is in its frame."""
     return cast("bytes", parts[0]) if len(parts) == 1 else b"".join(parts)
 
@@ -305,7 +314,7 @@ def _without_messages(
     )
 
 
-def _check_newer_tags(subscription: Subscription, call: Pull) -> None:
+def _check_newer_tags(subscription: Subscription, call: AnyPull) -> None:
     """CallRefused for a newer subscription than the heartbeats', unless both are of tags.
 
     Java's clients, which send no expression with a pull, compare the tags of what they get.
