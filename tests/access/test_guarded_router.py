@@ -209,11 +209,11 @@ class TestPlainSends:
             consumer_group="g", topic="orders", queue_id=0, queue_offset=0, max_msg_nums=1,
             sys_flag=0, commit_offset=0, suspend_timeout_millis=0, sub_version=0,
         )  # fmt: skip
-        raw = encode(request_of(call, "alice", serialize_type=form))
+        raw = encode(request_of(call, "root", serialize_type=form))
         guarded.add(Pull, lambda call, peer: None)
         guarded.add_plain([11], plain_pulls, lambda pull, peer: b"messages")
         assert served_plain(guarded, raw) is None
-        assert answer(guarded.dispatch(request_of(call, "alice"), PEER)).code == 0
+        assert answer(guarded.dispatch(request_of(call, "root"), PEER)).code == 0
         assert served_plain(guarded, raw) == b"messages"
 
     def test_nothing_else_is_allowed_by_it(self, guarded: GuardedRouter, form: int) -> None:

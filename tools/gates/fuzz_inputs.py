@@ -849,8 +849,8 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
         item_columns, encode_items, pack, pack_batch, pack_pairs, whole_records, property_finder,
         property_positions, record_matcher, plain_facts, plain_batch, key_hashes, link_entries,
         entry_columns, sum_sizes, contains, decode, decode_whole, plain_sends, plain_pulls,
-        put_send, stored_reply, encode_frame, join_entries, join_ranges, join_properties, batch_body,
-        offset_message_ids, numbered_texts, record_fields, cut_slices, split_texts,
+        put_send, stored_reply, encode_frame, join_entries, join_ranges, join_properties,
+        batch_body, offset_message_ids, numbered_texts, record_fields, cut_slices, split_texts,
         plain_records, signed_by, pack_items, batch_reply, found_reply, adjacent_range,
     )
 }  # fmt: skip

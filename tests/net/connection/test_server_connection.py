@@ -23,7 +23,7 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command, decode
 from roquet.wire.fields import encode_call, encode_reply
 from roquet.wire.frame import FrameReader
-from roquet.wire.plain_pull import PlainPull, found_reply
+from roquet.wire.plain_pull import PlainPull, found_reply, plain_pulls
 from roquet.wire.plain_send import SENDS_MAX, PlainSend, plain_sends
 from roquet.wire.records.speedups import COMPILED
 
