@@ -186,12 +186,12 @@ def test_without_compiled_forms_none_is_found() -> None:
     opaque=st.integers(-(2**31), 2**31 - 1),
     form=st.sampled_from(FORMS),
     offsets=st.tuples(*[st.integers(-(2**63), 2**63 - 1)] * 3),
-    body=st.binary(max_size=50) | st.builds(memoryview, st.binary(max_size=50)),
+    body=st.binary(max_size=50),
 )
 def test_replies_are_those_of_the_ordinary_way(
     opaque: int, form: int, offsets: tuple[int, int, int], body: bytes
 ) -> None:
     usual: Any = unwrap(found_reply)
-    assert found_reply(opaque, int(form), *offsets, body) == usual(
-        opaque, int(form), *offsets, body
-    )
+    for given_ in (body, memoryview(body)):
+        parts = (opaque, int(form), *offsets, given_)
+        assert found_reply(*parts) == usual(*parts)
