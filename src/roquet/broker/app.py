@@ -25,7 +25,7 @@ from roquet.broker.access.stored_topics import topic_at_position
 from roquet.broker.assembly import Environment, build, identity_file
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import HANDLERS
-from roquet.broker.handlers.messages.plain_pull import PlainPulls
+from roquet.broker.handlers.messages.pull import PlainPulls
 from roquet.broker.handlers.unserved import UNSERVED
 from roquet.broker.log.flush import CHECKPOINT_MS
 from roquet.broker.metrics.broker_exporter import measure

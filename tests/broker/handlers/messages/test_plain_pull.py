@@ -8,7 +8,7 @@ import pytest
 from tests.broker.conftest import LocalBroker, heartbeat_of, local, make_pull
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.handlers.messages.plain_pull import PlainPulls
+from roquet.broker.handlers.messages.pull import PlainPulls
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.subscription import Subscription
 from roquet.model.topic import SubscriptionGroup

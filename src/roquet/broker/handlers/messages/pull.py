@@ -32,7 +32,7 @@ from roquet.store.reading.reader import Slice
 from roquet.wire.calls.bodies import MultiQueueOffsets
 from roquet.wire.calls.pull import LitePull, Pull, PullReply
 from roquet.wire.codes import HELP, Language, ResponseCode
-from roquet.wire.plain_pull import AnyPull
+from roquet.wire.plain_pull import AnyPull, PlainPull, found_reply
 from roquet.wire.request_body import decode_body
 
 SCAN_MAX: Final = 32_768
@@ -210,7 +210,7 @@ class PullHandler(BrokerComponent, frozen=True):
             next_begin_offset=messages.next_offset,
             min_offset=bounds[0],
             max_offset=bounds[1],
-            body=joined_body(messages.parts),
+            body=_body(messages.parts),
         )
 
     def _count(self, call: AnyPull, messages: Slice) -> None:
@@ -297,7 +297,39 @@ class PullHandler(BrokerComponent, frozen=True):
         return subscription
 
 
-def joined_body(parts: list[memoryview]) -> bytes:
+class PlainPulls(PullHandler, frozen=True):
+    """Answers plain pulls for which `PullHandler.pull` would find messages at once."""
+
+    def read(self, pull: PlainPull, peer: Peer) -> bytes | None:
+        """The frame of the reply to a pull of all messages, of which some are there.
+
+        None, with nothing done, for any other: `pull` has to judge it.
+        """
+        tables = self.tables
+        if tables.offset_resets.pending or tables.former_readers.pending:
+            return None
+        try:
+            self.reading.check_pull(pull)
+            if self._wanted(pull) is not None or not self.replica_reads.is_plain_read():
+                return None
+        except CallRefused:
+            return None
+        topic, queue_id = pull.topic, pull.queue_id
+        count, size = self._limits(pull, peer)
+        store = self.log.store
+        messages = store.read(topic, queue_id, pull.queue_offset, count_max=count, bytes_max=size)
+        if not messages.count:
+            return None
+        self._note_reader(pull, peer)
+        self._count(pull, messages)
+        least, end = store.bounds(topic, queue_id)
+        return found_reply(
+            pull.opaque, pull.serialize_type, messages.next_offset, least, end,
+            _body(messages.parts),
+        )  # fmt: skip
+
+
+def _body(parts: list[memoryview]) -> bytes:
     """The records as a reply's body: a single part is not copied before it is in its frame."""
     return cast("bytes", parts[0]) if len(parts) == 1 else b"".join(parts)
 
