@@ -76,7 +76,7 @@ LINES_MAX = {
     "access": 1_250,
     "admin": 5_978,
     "arrow": 1_289,
-    "broker": 24_450,
+    "broker": 24_444,
     "cli": 10_820,
     "client": 14_051,
     "controller": 2_838,
@@ -96,7 +96,7 @@ LINES_MAX = {
     "store": 11_067,
     "testing": 1_299,
     "wire": 11_372,
-    "all of src": 143_978,
+    "all of src": 143_972,
     "tests": 178_338,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
