@@ -73,7 +73,7 @@ def syntax_trees() -> Iterator[None]:
 
 
 LINES_MAX = {
-    "access": 1_250,
+    "access": 1_230,
     "admin": 5_978,
     "arrow": 1_289,
     "broker": 24_444,
@@ -87,7 +87,7 @@ LINES_MAX = {
     "metrics": 959,
     "model": 1_786,
     "namesrv": 1_186,
-    "net": 4_547,
+    "net": 4_550,
     "observe": 910,
     "pictures": 607,
     "proxy": 4_416,
@@ -96,7 +96,7 @@ LINES_MAX = {
     "store": 11_067,
     "testing": 1_299,
     "wire": 11_372,
-    "all of src": 143_972,
+    "all of src": 143_955,
     "tests": 178_338,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the

@@ -4,7 +4,7 @@ A fetch that waits for messages is checked again before it is answered, if users
 changed meanwhile. A server without access control has a plain `Router`, so it pays a comparison.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -13,15 +13,7 @@ from roquet.access.guard import AccessGuard
 from roquet.model.access import AccessTables
 from roquet.model.errors import CallRefused
 from roquet.net.limits.request_limits import RequestLimit
-from roquet.net.router import (
-    NO_REASONS,
-    DeferredReply,
-    HeldReply,
-    Peer,
-    PlainHandler,
-    PlainReader,
-    Router,
-)
+from roquet.net.router import NO_REASONS, DeferredReply, HeldReply, Peer, Router
 from roquet.wire.call import Reply
 from roquet.wire.codes import RequestCode
 from roquet.wire.command import Command
@@ -47,18 +39,6 @@ class GuardedRouter(Router):
     def user(self) -> str:
         """The user of the request that was admitted last; empty if it needed none."""
         return self._guard.user
-
-    def add_plain(
-        self,
-        codes: Iterable[int],
-        read: PlainReader,
-        serve: PlainHandler,
-        is_open: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """Register a short way, which is closed before a user is known by his key."""
-        keys = self.plain_keys
-        may_serve = is_open if keys is None else lambda: bool(keys) and is_open()
-        super().add_plain(codes, read, serve, may_serve)
 
     def defer(
         self,

@@ -273,11 +273,14 @@ class Router:
     def read_plain(self, chunk: bytes, size_max: int) -> Sequence["PlainRequest"]:
         """The plain requests of one kind with which a chunk begins; none if its way is closed.
 
-        They are to be served before the event loop goes on.
+        They are to be served before the event loop goes on. None, too, where they have to be signed
+        and no user is known by his key yet.
         """
-        for read, is_open in self._plain:
-            if is_open() and (requests := read(chunk, size_max, self.plain_keys)):
-                return requests
+        keys = self.plain_keys
+        if keys is None or keys:
+            for read, is_open in self._plain:
+                if is_open() and (requests := read(chunk, size_max, keys)):
+                    return requests
         return ()
 
     def serve_plain(self, request: "PlainRequest", peer: Peer) -> bytes | None:
