@@ -97,7 +97,7 @@ LINES_MAX = {
     "testing": 1_299,
     "wire": 11_372,
     "all of src": 143_955,
-    "tests": 178_338,
+    "tests": 178_358,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

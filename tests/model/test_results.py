@@ -1,7 +1,7 @@
 import pytest
 
 from roquet.model.queue import MessageQueue
-from roquet.model.results import PullResult, PullStatus, SendReceipt, SendStatus
+from roquet.model.results import PullResult, PullStatus, ReplyMessage, SendReceipt, SendStatus
 
 
 def receipt(status: SendStatus) -> SendReceipt:
@@ -27,3 +27,10 @@ def test_a_pull_that_found_nothing_says_where_to_go_on() -> None:
     result = PullResult(status=PullStatus.NO_NEW, next_offset=7, min_offset=0, max_offset=7)
     assert result.messages == ()
     assert result.next_offset == 7
+
+
+def test_a_reply_has_its_own_id_and_that_of_its_request() -> None:
+    reply = ReplyMessage(body=b"", properties={"UNIQ_KEY": "7F01", "CORRELATION_ID": "c1"})
+    assert (reply.message_id, reply.correlation_id) == ("7F01", "c1")
+    nothing = ReplyMessage(body=b"", properties={})
+    assert (nothing.message_id, nothing.correlation_id) == ("", "")

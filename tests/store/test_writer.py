@@ -431,6 +431,17 @@ def test_a_plain_send_without_its_places_in_memory_is_left(store_dir: DataDir) -
     assert append_plain(store, plain()) is not None
 
 
+def test_a_flush_after_a_plain_send_writes_its_queue(store_dir: DataDir) -> None:
+    store, opened = store_dir.open_parts()
+    store.append(draft(), NOW)
+    store.flush_all(NOW)
+    queue_file = opened.queues.obtain("T", 0).tail
+    assert queue_file is not None
+    assert not queue_file.is_dirty
+    assert append_plain(store, plain()) is not None
+    assert queue_file.is_dirty
+
+
 def test_a_plain_send_is_left_where_a_draft_is_refused(store: Store) -> None:
     store.append(draft(), NOW)
     store.refuse_appends("this log is a copy")

@@ -71,6 +71,8 @@ def found_in(chunk: bytes, size_max: int = SIZE_MAX, keys: Keys = None) -> list[
 def test_an_ordinary_send_is_read_in_one_pass(form: int) -> None:
     raw = frame(make(reconsume_times=2, flag=5, sys_flag=1), form, language=Language.GO)
     assert found_in(raw) == [usual_send(raw)]
+    (send,) = plain_sends(raw, SIZE_MAX, None)
+    assert send.body_size == usual_send(raw).body_size == len(send.body)
 
 
 @given(
