@@ -76,7 +76,7 @@ LINES_MAX = {
     "access": 1_230,
     "admin": 5_978,
     "arrow": 1_289,
-    "broker": 24_444,
+    "broker": 24_448,
     "cli": 10_820,
     "client": 14_051,
     "controller": 2_838,
@@ -96,8 +96,8 @@ LINES_MAX = {
     "store": 11_067,
     "testing": 1_299,
     "wire": 11_372,
-    "all of src": 143_955,
-    "tests": 178_358,
+    "all of src": 143_959,
+    "tests": 178_361,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

@@ -308,6 +308,9 @@ async def test_a_message_that_may_be_stored_all_the_same_is_not_left(
 ) -> None:
     store = type(orders.log.store)
     monkeypatch.setattr(store, "append_plain", lambda *_: None)
-    monkeypatch.setattr(store, "append", failing(StoreFailed("no memory")))
-    with pytest.raises(StoreFailed):
-        reply_to(orders)
+    for way in ("append", "append_body"):
+        monkeypatch.setattr(store, way, failing(StoreFailed("no memory")))
+    body = encode_item(0, b"x", b"UNIQ_KEY\x01k\x02")
+    for batch in ({}, {"batch": True, "body": body, "properties": ""}):
+        with pytest.raises(StoreFailed):
+            reply_to(orders, **batch)

@@ -362,11 +362,15 @@ class Ingest:
         """Store a batch of a client.
 
         None, with nothing stored, for a batch that `append_batch` has to judge, and for what the
-        store refuses.
+        store refuses. Raises StoreFailed when it is unknown whether the messages are stored.
         """
         try:
             stored = self._append_body(send, send.properties, send.queue_id, peer)
-        except (StoreError, MessageIllegal):
+        except MessageIllegal:
+            return None
+        except StoreError as error:
+            if not error.definite:
+                raise
             return None
         return None if stored is None else stored.appended
 
