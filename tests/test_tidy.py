@@ -93,11 +93,11 @@ LINES_MAX = {
     "proxy": 4_416,
     "rules": 9_179,
     "spark": 12_040,
-    "store": 11_067,
+    "store": 11_088,
     "testing": 1_299,
     "wire": 11_372,
-    "all of src": 143_959,
-    "tests": 178_361,
+    "all of src": 143_980,
+    "tests": 178_392,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

@@ -1,5 +1,6 @@
 import errno
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,36 @@ def test_a_record_in_three_parts_is_written_without_a_gap(tmp_path: Path, size: 
     log.write(0, SplitRecord(whole[:88], whole[88:-4], whole[-4:]))
     log.end = len(whole)
     assert bytes(log.record(0, len(whole)) or b"") == whole
+
+
+def grown(free: int) -> list[int]:
+    """Where the blocks of a log end as it grows, on a disk with that much free space."""
+    files = MemoryFiles()
+    files.capacity = free
+    log = CommitLog(MapPool(files, 9), Path("/log"), 1 << 20, 4096)
+    ends = []
+    while log.end < 40_000:
+        append(log, b"x" * 1_000)
+        assert log.tail is not None
+        ends.append(log.tail.allocated)
+    return sorted(set(ends))
+
+
+def test_a_log_allocates_about_as_much_again_as_it_has() -> None:
+    assert grown(1 << 30) == [4096, 8192, 16384, 32768, 65536]
+
+
+def test_a_log_that_grows_ahead_is_a_small_share_of_what_is_free() -> None:
+    steps = grown(170_000)
+    assert steps[:3] == [4096, 8192, 12288]
+    assert steps == [4096 * (number + 1) for number in range(len(steps))]
+
+
+@pytest.mark.parametrize("size_max", [0, 8192])
+def test_growth_has_a_limit(monkeypatch: pytest.MonkeyPatch, size_max: int) -> None:
+    monkeypatch.setattr("roquet.store.commit_log.log.GROWTH_MAX", size_max)
+    ends = grown(1 << 30)
+    assert max(right - left for left, right in pairwise(ends)) == max(size_max, 4096)
 
 
 class CountingFiles(MemoryFiles):

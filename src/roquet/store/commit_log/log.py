@@ -45,6 +45,13 @@ SIZE_UNIT: Final = 4096
 WRITE_PAST_MAP_MIN: Final = 2 * 1024
 """Bytes from which a system call costs less than the page faults of the map."""
 
+GROWTH_MAX: Final = 128 * 1024 * 1024 if sys.platform == "linux" else 0
+"""Bytes allocated at once, ahead of what is written, if they are more than a step. Other systems
+write zeros."""
+
+FREE_SHARE: Final = 0.05
+"""Share of a disk's free space that these may be."""
+
 ZEROS_SIZE: Final = 256 * 1024
 """Bytes that are compared with zeros at a time: a file has 1 GiB of them."""
 
@@ -260,7 +267,21 @@ class CommitLog:
 
     def _extend(self, file: MappedFile, at: int, end: int) -> None:
         file.allocated = max(file.allocated, at)
-        file.extend(end, self._step)
+        if end > file.allocated:
+            file.extend(end, self._growth(file.allocated))
+
+    def _growth(self, allocated: int) -> int:
+        """Bytes to allocate at once for a file that has so many: as many again, within limits.
+
+        However many they are, a file system that is writing may take 30 ms for it, and all requests
+        wait.
+        """
+        step = self._step
+        wanted = min(allocated // step * step, GROWTH_MAX)
+        if wanted <= step:
+            return step
+        free = self._pool.files.usage(self.segments.directory).free
+        return wanted if wanted <= free * FREE_SHARE else step
 
     def begin_at(self, position: int) -> None:
         """Begin an empty log at a position, perhaps inside its first file. Raises StoreFull."""
