@@ -7,7 +7,9 @@ same session, in turn, with the genuine benchmark clients. Linux only: CPU time 
 """
 
 import argparse
+import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -128,7 +130,17 @@ def rows(found: Mapping[str, Rounds[Load]]) -> list[Row]:
                 ]
             case _:
                 table += [at_least(rate, "2 x"), at_most(cpu, "0.35 x")]
+                rate.cause = client_limit(rounds["ours"]) if rate.verdict == "NO" else ""
     return table
+
+
+def client_limit(rounds: Sequence[Load]) -> str:
+    """What the client could take at most from a broker that costs nothing, on these processors."""
+    cost = statistics.median(one.client_cpu_us for one in rounds)
+    if not cost:
+        return ""
+    most = (os.cpu_count() or 1) / cost * 1e6
+    return f"the client itself takes {cost:.1f} us a message: at most {most:,.0f} msg/s here"
 
 
 def rate_of(one: Load) -> float:

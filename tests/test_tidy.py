@@ -76,9 +76,9 @@ LINES_MAX = {
     "access": 1_230,
     "admin": 5_978,
     "arrow": 1_289,
-    "broker": 24_448,
+    "broker": 24_437,
     "cli": 10_820,
-    "client": 14_051,
+    "client": 14_061,
     "controller": 2_838,
     "dashboard": 6_932,
     "integrations": 3_304,
@@ -87,7 +87,7 @@ LINES_MAX = {
     "metrics": 959,
     "model": 1_786,
     "namesrv": 1_186,
-    "net": 4_550,
+    "net": 4_589,
     "observe": 910,
     "pictures": 607,
     "proxy": 4_416,
@@ -95,9 +95,9 @@ LINES_MAX = {
     "spark": 12_040,
     "store": 11_088,
     "testing": 1_299,
-    "wire": 11_372,
-    "all of src": 143_980,
-    "tests": 178_392,
+    "wire": 11_377,
+    "all of src": 144_023,
+    "tests": 178_495,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

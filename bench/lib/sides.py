@@ -67,6 +67,7 @@ class Load:
     round_trip_ms: float | None
     broker_cpu_us: float
     calibration: Calibration | None = None
+    client_cpu_us: float = 0.0
 
 
 def load(side: Side, name: str, *args: str, reports: int = 3) -> Load:
@@ -81,6 +82,7 @@ def _load(side: Side, name: str, *args: str, reports: int) -> Load:
     watchdog = threading.Timer(10 * reports + 60, child.kill)
     watchdog.start()
     seen: list[tuple[float, float, float, float | None]] = []
+    client: list[float] = []
     try:
         assert child.stdout is not None
         for line in child.stdout:
@@ -88,6 +90,7 @@ def _load(side: Side, name: str, *args: str, reports: int) -> Load:
                 continue
             trip = float(match[2]) if match[2] else None
             seen.append((time.monotonic(), cpu_seconds(side.pid), float(match[1]), trip))
+            client.append(cpu_seconds(child.pid))
             if len(seen) > reports or (len(seen) > 2 and float(match[1]) == 0):
                 break
     finally:
@@ -104,4 +107,5 @@ def _load(side: Side, name: str, *args: str, reports: int) -> Load:
         rate=messages / (seen[-1][0] - seen[0][0]),
         round_trip_ms=sum(trips) / len(trips) if trips else None,
         broker_cpu_us=(seen[-1][1] - seen[0][1]) / messages * 1e6,
+        client_cpu_us=(client[len(seen) - 1] - client[0]) / messages * 1e6,
     )

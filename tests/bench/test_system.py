@@ -17,8 +17,8 @@ def test_a_percentile_is_one_of_the_values() -> None:
     assert measures.percentile([7.5], 50) == 7.5
 
 
-def load(rate: float, trip: float | None, cpu: float) -> sides.Load:
-    return sides.Load(rate, trip, cpu, Calibration(100, 101))
+def load(rate: float, trip: float | None, cpu: float, client: float = 0) -> sides.Load:
+    return sides.Load(rate, trip, cpu, Calibration(100, 101), client)
 
 
 def test_a_line_has_the_medians_of_each_side_and_how_fast_the_machine_was() -> None:
@@ -45,6 +45,17 @@ def test_a_goal_of_each_round_is_that_of_the_worst_one() -> None:
     send = table["Producer, 64 threads: broker CPU a message, worst round"]
     assert (send.ours, send.goal, send.verdict) == (0.3, "<= 0.25", "NO")
     assert table["BatchProducer 10 x 32: throughput"].verdict == "yes"
+
+
+def test_a_drain_that_the_client_limits_says_how_fast_it_could_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    rounds = {"ours": [load(9.0, None, 2.0, 4.0)], "genuine": [load(5.0, None, 6.0, 8.0)]}
+    rate, cpu = system.rows({"drain": rounds})
+    assert (rate.verdict, cpu.verdict, cpu.cause) == ("NO", "yes", "")
+    assert rate.cause == "the client itself takes 4.0 us a message: at most 500,000 msg/s here"
+    assert system.client_limit([load(9.0, None, 2.0)]) == "", "it was not measured"
 
 
 def test_without_the_other_side_there_is_no_worst_round() -> None:

@@ -7,7 +7,7 @@ from tests.store.conftest import NOW, DataDir, Row, draft, fill, index_all, part
 
 from roquet.model.errors import MessageIllegal, StoreError, StoreFailed, StoreFull
 from roquet.store.filesystem.files import FileWriter
-from roquet.store.store import AppendBodyResult, AppendResult, BatchBody, Draft, Store
+from roquet.store.store import AppendResult, BatchBody, Draft, Store, StoredBatch
 from roquet.wire.calls.send import Send
 from roquet.wire.fields import encode_call
 from roquet.wire.java_hash import hash_code
@@ -268,7 +268,7 @@ def plain_body(count: int, size: int = 7) -> BatchBody:
 def test_a_plain_batch_is_stored_as_its_columns_are(form: str) -> None:
     first, second = DataDir().open(), DataDir().open()
     text = b"UNIQ_KEY\x01k\x02TAGS\x01red\x02CLUSTER\x01C\x02"
-    found: list[AppendBodyResult] = []
+    found: list[StoredBatch] = []
     for store in (first, second):
         store.append(draft(tag_code=0), NOW)
         for count in (9, 50, 60, 1):  # into the next file of the log, and of the queue

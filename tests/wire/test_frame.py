@@ -217,3 +217,19 @@ def test_the_log_of_one_frame_is_limited() -> None:
     for size in (-1, wire.LOG_BODY_SIZE_MAX + 1):
         with pytest.raises(RemoteProtocolError, match=f"{size} bytes of log"):
             wire.checked_body_size(size)
+
+
+def test_an_incomplete_frame_is_taken_back_when_a_chunk_completes_it() -> None:
+    reader, frame = wire.FrameReader(), wire.join_frame(b"head", b"body")
+    assert reader.feed(frame[:2]) == reader.feed(frame[2:7]) == []
+    assert not reader.is_ended_by(frame[7:-1])
+    assert reader.is_ended_by(frame[7:])
+    assert reader.take() + frame[7:] == frame
+    assert (reader.pending, reader.wanted) == (0, wire.LENGTH_SIZE)
+    assert reader.feed(frame) == [frame[wire.LENGTH_SIZE:]]
+
+
+def test_a_large_frame_is_not_taken_back() -> None:
+    reader, frame = wire.FrameReader(), wire.join_frame(b"", bytes(wire.LARGE_FRAME_MIN))
+    reader.feed(frame[:9])
+    assert not reader.is_ended_by(frame[9:])

@@ -31,10 +31,10 @@ from roquet.store.replication.replicated_log import ReplicatedLog, replicated_lo
 from roquet.store.retention import TopicRemoval, UnreadMessages
 from roquet.store.writer import (
     AppendBatchResult,
-    AppendBodyResult,
     AppendResult,
     Draft,
     RecordWriter,
+    StoredBatch,
 )
 from roquet.wire.plain_send import PlainSend
 from roquet.wire.records.plain_batch import BatchBody
@@ -42,7 +42,6 @@ from roquet.wire.records.record import BatchColumns
 
 __all__ = [
     "AppendBatchResult",
-    "AppendBodyResult",
     "AppendResult",
     "BatchBody",
     "BatchColumns",
@@ -54,6 +53,7 @@ __all__ = [
     "Slice",
     "Store",
     "StoreConfig",
+    "StoredBatch",
 ]
 
 log = logger(__name__)
@@ -166,7 +166,7 @@ class Store(RecordReader):
             raise self._refused()
         return self._write_batch(draft, parts, now_ms)
 
-    def append_body(self, draft: Draft, body: BatchBody, now_ms: int) -> AppendBodyResult | None:
+    def append_body(self, draft: Draft, body: BatchBody, now_ms: int) -> StoredBatch | None:
         """Store the messages of a plain batch; None, with nothing stored, for any other one.
 
         None as well where `append_batch` would refuse all batches.

@@ -81,8 +81,8 @@ class AppendBatchResult(msgspec.Struct, frozen=True, gc=False):
         return entry_columns(self.entries)[0]
 
 
-class AppendBodyResult(msgspec.Struct, frozen=True, gc=False):
-    """Where a plain batch was stored, and what its properties told."""
+class StoredBatch(msgspec.Struct, frozen=True, gc=False):
+    """Where a batch was stored, and what its properties told."""
 
     appended: AppendBatchResult
     tag_codes: Sequence[int]
@@ -192,7 +192,7 @@ class RecordWriter:
         commit_log.unindexed.add_run(positions, sizes, queue.name, parts.properties, now_ms)
         return AppendBatchResult(offset, entries, position + size, size)
 
-    def append_body(self, draft: Draft, body: BatchBody, now_ms: int) -> AppendBodyResult | None:
+    def append_body(self, draft: Draft, body: BatchBody, now_ms: int) -> StoredBatch | None:
         """Store the messages of a plain batch as `append_batch` does.
 
         None, with nothing stored, for any other batch, and for the first one of a queue.
@@ -218,7 +218,7 @@ class RecordWriter:
             HashedRun(position, size, count, packed.key_hashes, packed.key_positions, now_ms)
         )
         appended = AppendBatchResult(offset, packed.entries, position + size, size)
-        return AppendBodyResult(appended, packed.tag_codes, packed.waits)
+        return StoredBatch(appended, packed.tag_codes, packed.waits)
 
     def _write_run(
         self, queue: ConsumeQueue, position: int, records: bytes, entries: bytes

@@ -105,6 +105,17 @@ class FrameReader:
         self.pending, self.wanted = 0, LENGTH_SIZE
         return LargeFrame(first[LENGTH_SIZE:body_at], body, chunk[missing:])
 
+    def is_ended_by(self, chunk: bytes) -> bool:
+        """Whether a chunk completes the incomplete frame, and this one is no large one."""
+        return self.pending + len(chunk) >= self.wanted and self.wanted < LARGE_FRAME_MIN
+
+    def take(self) -> bytes:
+        """The bytes of the incomplete frame, as if they had not been fed."""
+        taken = b"".join(self._parts)
+        self._parts.clear()
+        self.pending, self.wanted = 0, LENGTH_SIZE
+        return taken
+
     def split(self, buffer: bytes) -> list[bytes]:
         """Frames of a buffer that begins with a length word; what is left at its end is kept."""
         frames: list[bytes] = []

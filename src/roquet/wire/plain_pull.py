@@ -59,8 +59,9 @@ def plain_pulls(
 ) -> list[PlainPull]:
     """The plain pulls with which a chunk begins, up to the first frame that is cut or another one.
 
-    A length above `size_max` ends them as well; `keys` are as for `plain_sends`. Without a compiler
-    none is found: reading them so would cost more than the ordinary way.
+    A length above `size_max` ends them as well, and so does the 32nd; `keys` are as for
+    `plain_sends`. Without a compiler none is found: reading them so would cost more than the
+    ordinary way.
     """
     return []
 

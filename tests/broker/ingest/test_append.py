@@ -5,12 +5,12 @@ import pytest
 from msgspec.structs import replace
 from tests.broker.conftest import FakePeer, make_send, refuses
 
-from roquet.broker.ingest.append import BrokerOrigin, Ingest, IngestBatchResult, IngestResult
+from roquet.broker.ingest.append import BrokerOrigin, Ingest, IngestResult
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import MessageIllegal
 from roquet.model.properties import PROPERTIES_SIZE_MAX
 from roquet.store.config import StoreConfig
-from roquet.store.store import Store
+from roquet.store.store import Store, StoredBatch
 from roquet.wire.codes import ResponseCode
 from roquet.wire.java_hash import hash_code
 from roquet.wire.receipt_handle import decode_recall_handle
@@ -62,7 +62,7 @@ class IngestHarness:
         """Store a message of the peer."""
         return self.ingest.append(make_send(body, **fields), queue_id, self.peer)
 
-    def append_batch(self, body: bytes, **fields: Any) -> IngestBatchResult:
+    def append_batch(self, body: bytes, **fields: Any) -> StoredBatch:
         """Store a batch of the peer."""
         return self.ingest.append_batch(make_send(body, **fields), 0, self.peer)
 

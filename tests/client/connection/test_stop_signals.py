@@ -195,6 +195,44 @@ def test_a_consumer_opened_in_a_thread_is_stopped_while_the_main_thread_waits_fo
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_consumer_that_a_thread_opens_while_a_signal_ends_the_program_is_stopped() -> None:
+    process = stop_signals.PROCESS
+    late = FakeConsumer()
+
+    def use() -> None:
+        early = FakeConsumer()
+        early.signals = StopSignals(
+            lambda: None, is_main_thread, process.end_main_thread, close_timeout_ms=10_000
+        )
+        early.signals.open()
+        interrupted.wait(10)
+        late.signals.open()
+        late.signals.close()
+        early.signals.close()
+
+    interrupted = threading.Event()
+    thread = threading.Thread(target=use)
+    thread.start()
+    threading.Timer(0.2, interrupted.set).start()
+    time.sleep(0.1)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    thread.join()
+    assert late.said == ["stop"]
+    assert late.signals.number == signal.SIGINT
+
+
+def test_a_consumer_opened_after_an_interrupt_that_the_program_caught_goes_on() -> None:
+    first = FakeConsumer()
+    first.signals.open()
+    first.hear(signal.SIGINT)
+    first.signals.close()
+    later = FakeConsumer()
+    later.signals.open()
+    later.signals.close()
+    assert later.said == []
+
+
 def test_a_consumer_that_no_signal_can_stop_says_how_one_could(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

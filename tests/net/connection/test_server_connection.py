@@ -524,58 +524,96 @@ async def test_a_send_that_the_short_way_leaves_goes_the_usual_one(sends: Sends)
 
 
 @needs_compiler
-async def test_a_send_that_comes_in_parts_goes_the_usual_way(sends: Sends) -> None:
+async def test_a_send_that_comes_in_parts_is_joined_once_it_is_whole(sends: Sends) -> None:
     whole = send_of("b", 2)
-    assert await sends.receive(send_of("a", 1) + whole[:9], whole[9:] + send_of("c", 3)) == [
-        1,
-        2,
-        3,
-    ]
-    assert sends.taken == ["plain a", "usual b", "usual c"]
+    parts = [send_of("a", 1) + whole[:1], *(whole[at : at + 1] for at in range(1, 20))]
+    assert await sends.receive(*parts) == [1]
+    assert await sends.receive(whole[20:] + send_of("c", 3)) == [1, 2, 3]
+    assert sends.taken == ["plain a", "plain b", "plain c"]
 
 
 @needs_compiler
-async def test_of_many_sends_in_a_read_the_last_go_the_usual_way(sends: Sends) -> None:
-    count = SENDS_MAX
-    chunk = b"".join([send_of("a", number, 400) for number in range(count + 2)])
+async def test_all_sends_of_a_read_go_the_short_way(sends: Sends) -> None:
+    chunk = b"".join([send_of("a", number, 400) for number in range(SENDS_MAX + 2)])
     assert len(chunk) < module.READ_FULL
-    assert await sends.receive(chunk) == list(range(count + 2))
-    assert sends.taken == ["plain a"] * count + ["usual a"] * 2
+    assert await sends.receive(chunk) == list(range(SENDS_MAX + 2))
+    assert sends.taken == ["plain a"] * (SENDS_MAX + 2)
 
 
 @needs_compiler
-async def test_full_reads_go_the_usual_way(sends: Sends) -> None:
-    assert await sends.receive(send_of("a", 1, module.READ_FULL)) == [1]
-    assert sends.taken == ["usual a"]
+async def test_sends_of_a_full_read_go_the_short_way_whatever_is_among_them(sends: Sends) -> None:
+    chunk = b"".join([send_of("a", number, 400) for number in range(500)])
+    assert len(chunk) > module.READ_FULL
+    assert await sends.receive(chunk + get_of("c", 500) + send_of("b", 501)) == list(range(502))
+    assert sends.taken[:-2] == ["plain a"] * 500
+    assert sends.taken[-2:] in (["get c", "plain b"], ["get c", "usual b"])
 
 
-def pull_of(opaque: int) -> bytes:
+@needs_compiler
+async def test_a_large_send_goes_the_usual_way(sends: Sends) -> None:
+    large = send_of("a", 1, module.READ_FULL)
+    assert await sends.receive(large) == [1]
+    assert await sends.receive(large[:100], large[100:]) == [1, 1]
+    assert sends.taken == ["usual a"] * 2
+
+
+def pull_of(opaque: int, offset: int = 0) -> bytes:
     call = Pull(
-        consumer_group="g", topic="t", queue_id=0, queue_offset=0, max_msg_nums=32, sys_flag=0,
+        consumer_group="g", topic="t", queue_id=0, queue_offset=offset, max_msg_nums=32, sys_flag=0,
         commit_offset=0, suspend_timeout_millis=0, sub_version=0,
     )  # fmt: skip
     return encode_call(call, opaque=opaque)
 
 
-@needs_compiler
-async def test_plain_pulls_are_served_until_their_replies_fill_one_write(
-    sends: Sends, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+async def pulls(sends: Sends, monkeypatch: pytest.MonkeyPatch) -> Sends:
+    """A connection with a short way for pulls, each of whose replies is enough for one write."""
     monkeypatch.setattr(module, "WRITE_TOGETHER_MAX", 100)
 
     def found(pull: PlainPull, peer: Peer) -> bytes:
-        sends.taken.append("plain")
+        sends.peer = peer
+        sends.taken.append(f"plain {pull.opaque}")
+        if pull.queue_offset:
+            sends.peer.pause_writing()
         return found_reply(pull.opaque, pull.serialize_type, 1, 0, 1, bytes(100))
 
-    def usual(call: Pull, peer: Peer) -> PullReply:
-        sends.taken.append("usual")
-        return PullReply(next_begin_offset=1, min_offset=0, max_offset=1)
-
-    sends.router.add(Pull, usual)
+    sends.router.add(
+        Pull, lambda call, peer: PullReply(next_begin_offset=1, min_offset=0, max_offset=1)
+    )
     sends.router.add_plain([11], plain_pulls, found)
     sends.connect()
-    assert await sends.receive(pull_of(1) + pull_of(2)) == [1, 2]
-    assert sends.taken == ["plain", "usual"]
+    return sends
+
+
+@needs_compiler
+async def test_pulls_whose_replies_fill_several_writes_all_go_the_short_way(pulls: Sends) -> None:
+    assert await pulls.receive(b"".join(map(pull_of, range(70)))) == list(range(70))
+    assert pulls.taken == [f"plain {number}" for number in range(70)]
+
+
+@needs_compiler
+async def test_pulls_wait_for_a_peer_that_does_not_read_and_go_the_short_way_then(
+    pulls: Sends,
+) -> None:
+    assert await pulls.receive(pull_of(0) + pull_of(1, offset=1) + pull_of(2)) == [0, 1]
+    assert pulls.taken == ["plain 0", "plain 1"]
+    pulls.peer.resume_writing()
+    assert await pulls.receive(pull_of(3)) == [0, 1, 2, 3]
+    assert pulls.taken == [f"plain {number}" for number in range(4)]
+
+
+@needs_compiler
+async def test_pulls_that_take_a_turn_let_others_have_theirs(
+    pulls: Sends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TURN_MS", 0)
+    first = pulls.client
+    pulls.client = Collector()
+    pulls.connect()
+    await asyncio.sleep(0)
+    first.transport.write(b"".join(map(pull_of, range(3))))
+    assert await pulls.receive(pull_of(9)) == [9]
+    assert pulls.taken == ["plain 0", "plain 9", "plain 1", "plain 2"]
 
 
 @needs_compiler

@@ -41,6 +41,7 @@ from roquet.store.store import (
     BatchColumns,
     Draft,
     Store,
+    StoredBatch,
 )
 from roquet.wire.calls.send import Send, SendLongNames
 from roquet.wire.plain_send import PlainSend
@@ -127,13 +128,6 @@ class IngestResult(msgspec.Struct, frozen=True, gc=False):
     """Handle to recall it before its delivery time; empty without one."""
     queue_id: int
     """Queue of its topic: the one that was asked for, or the one of its priority."""
-
-
-class IngestBatchResult(msgspec.Struct, frozen=True, gc=False):
-    """The result of storing a batch."""
-
-    appended: AppendBatchResult
-    waits: bool
 
 
 class WaitingPlace(msgspec.Struct, frozen=True, gc=False):
@@ -343,7 +337,7 @@ class Ingest:
         self._arrived(draft.topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
         return appended
 
-    def append_batch(self, call: SendCall, queue_id: int, peer: Peer) -> IngestBatchResult:
+    def append_batch(self, call: SendCall, queue_id: int, peer: Peer) -> StoredBatch:
         """Store the messages of a batch at consecutive offsets: all of them or none."""
         shared = _shared_text(call.properties)
         if (stored := self._append_body(call, shared, queue_id, peer)) is not None:
@@ -356,7 +350,7 @@ class Ingest:
             appended = self._store.append_batch(draft, parts, self._clock.now_ms())
         except (struct.error, OverflowError) as error:
             raise MessageIllegal(f"a number of the batch is out of range: {error}") from error
-        return self._count_batch(draft, IngestBatchResult(appended, waits), tag_codes)
+        return self._count_batch(draft, StoredBatch(appended, tag_codes, waits))
 
     def append_plain_batch(self, send: PlainSend, peer: Peer) -> AppendBatchResult | None:
         """Store a batch of a client.
@@ -376,7 +370,7 @@ class Ingest:
 
     def _append_body(
         self, call: SendCall | PlainSend, shared: bytes, queue_id: int, peer: Peer
-    ) -> IngestBatchResult | None:
+    ) -> StoredBatch | None:
         """Store a plain batch; None, with nothing stored, for one that has to be judged."""
         items = call.body
         if (
@@ -391,17 +385,12 @@ class Ingest:
             stored = self._store.append_body(draft, body, self._clock.now_ms())
         except (struct.error, OverflowError):
             return None
-        if stored is None:
-            return None
-        result = IngestBatchResult(stored.appended, stored.waits)
-        return self._count_batch(draft, result, stored.tag_codes)
+        return stored and self._count_batch(draft, stored)
 
-    def _count_batch(
-        self, draft: Draft, stored: IngestBatchResult, tag_codes: Sequence[int]
-    ) -> IngestBatchResult:
+    def _count_batch(self, draft: Draft, stored: StoredBatch) -> StoredBatch:
         """Wake those who wait for the messages of a batch, and count them."""
-        appended, count = stored.appended, len(tag_codes)
-        self._arrived(draft.topic, draft.queue_id, appended.queue_offset, tag_codes)
+        appended, count = stored.appended, len(stored.tag_codes)
+        self._arrived(draft.topic, draft.queue_id, appended.queue_offset, stored.tag_codes)
         if self.counts.counts_stored and count:
             self.counts.note_batch(draft.topic, NORMAL, count, appended.size)
         return stored

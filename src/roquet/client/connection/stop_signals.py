@@ -157,12 +157,20 @@ class ProcessSignals:
         self._received: int | None = None
         self._interrupt: Any = None
         """The former handler of Ctrl-C."""
+        self._is_waiting = False
+        """Whether the main thread waits for the others, to end then."""
 
     def add(self, watch: StopSignals) -> None:
-        """Add a consumer; handlers that the program has installed stay."""
+        """Add a consumer; handlers that the program has installed stay.
+
+        A signal that is about to end the program stops a consumer that a thread opens now, too.
+        """
         if is_interactive():
             return
         self._open.append(watch)
+        is_ending = self._is_waiting or not threading.main_thread().is_alive()
+        if is_ending and (number := self._received) is not None:
+            watch.receive(number)
         if not MAIN_THREAD.is_reachable:
             log.warning(
                 "SIGTERM and Ctrl-C will not stop this consumer in good order: import roquet.client"
@@ -229,12 +237,14 @@ class ProcessSignals:
         At its end Python 3.11 does not wait for a thread whose `join` was ended by an exception.
         """
         began_ms = SYSTEM_CLOCK.monotonic_ms()
+        self._is_waiting = True
         while any(
             not consumer.is_in_main_thread
             and SYSTEM_CLOCK.monotonic_ms() - began_ms < consumer.close_timeout_ms
             for consumer in self._open
         ):
             sleep(CLOSED_POLL_S)
+        self._is_waiting = False
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         stopped: list[StopSignals] = []

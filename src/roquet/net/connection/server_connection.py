@@ -9,18 +9,26 @@ served for some milliseconds at a time, so that other connections have their tur
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from roquet.net.clock import Clock
-from roquet.net.connection.peer_connection import WRITE_TOGETHER_MAX, Dispatch, PeerConnection
+from roquet.net.connection.peer_connection import (
+    TURN_MS,
+    WRITE_TOGETHER_MAX,
+    Dispatch,
+    PeerConnection,
+)
 from roquet.net.limits.fair_share import FREQUENT_CODES
 from roquet.net.limits.request_limits import ReadBurst
 from roquet.net.limits.server_limits import PARTIAL_FREE, ServerLimits
 from roquet.net.router import Router
 from roquet.rules.admission import SLOW_MS
 from roquet.wire.command import Command
+
+if TYPE_CHECKING:
+    from roquet.net.router import PlainRequest
 
 SERVER_BUFFER_HIGH: Final = 1024 * 1024
 """Unsent bytes above which a client is not served until it reads: four ordinary replies to pulls.
@@ -106,12 +114,7 @@ class ServerConnection(PeerConnection):
         if (self.burst is None and len(chunk) < READ_FULL) or (
             self._reader.pending + len(chunk) < self._reader.wanted and not self._unread
         ):  # few requests; or none, only more of a large frame
-            if self._plain is not None:
-                chunk = self._serve_plain(self._plain, chunk)
-            if chunk:
-                PeerConnection.data_received(
-                    self, chunk
-                )  # super() would cost more than all that follows
+            self._serve_read(chunk)
         else:
             self._receive_burst(chunk)
         if self._received_ms >= self._turn.check_ms:
@@ -121,16 +124,45 @@ class ServerConnection(PeerConnection):
         if self._is_large or self._reader.pending > PARTIAL_FREE:
             self._reserve_frame()
 
+    def _serve_read(self, chunk: bytes) -> None:
+        if self._plain is not None:
+            chunk = self._serve_plain(self._plain, chunk)
+        if chunk:
+            PeerConnection.data_received(
+                self, chunk
+            )  # super() would cost more than all that follows
+
     def _serve_plain(self, router: Router, chunk: bytes) -> bytes:
         """Serve the plain requests with which a read begins; gives what follows them.
 
-        Also what follows replies that are enough for one write: the peer may not read them.
+        What follows a turn, or replies that the peer does not read, is kept for later.
         """
-        if self._reader.pending or self._postponed is not None:
+        reader = self._reader
+        if self._postponed is not None or (reader.pending and not reader.is_ended_by(chunk)):
             return chunk
+        if reader.pending:
+            chunk = reader.take() + chunk
+        begun_ms: int | None = None
+        while chunk and (requests := router.read_plain(chunk, reader.size_max)):
+            end, is_plain = self._answer_plain(router, requests)
+            chunk = chunk[end:]
+            if not is_plain or not chunk:
+                break
+            begun_ms = begun_ms or self._received_ms
+            if self.is_full or self._received_ms - begun_ms >= TURN_MS:
+                self._keep(chunk)
+                return b""
+        return chunk
+
+    def _answer_plain(self, router: Router, requests: Sequence["PlainRequest"]) -> tuple[int, bool]:
+        """Answer plain requests up to one that is not, or to replies that are enough for one write.
+
+        Gives where those that were answered end in their chunk, and whether all of them were plain.
+        """
         answers: list[bytes] = []
         end = size = 0
-        for request in router.read_plain(chunk, self._reader.size_max):
+        answer: bytes | None = b""
+        for request in requests:
             self.language, self.version = request.language, request.version
             answer = router.serve_plain(request, self)
             if answer is None:
@@ -144,7 +176,14 @@ class ServerConnection(PeerConnection):
             self._received_ms = self._clock.monotonic_ms()
             self._turn.count += len(answers)
             self._end_turn(answers)
-        return chunk[end:]
+        return end, answer is not None
+
+    def _keep(self, chunk: bytes) -> None:
+        """Serve the rest of a read when others have had their turn and the peer reads on."""
+        if self.burst is None:
+            self.burst = ReadBurst(self._clock.monotonic_ms())
+        self._unread = chunk + self._unread
+        self._schedule()
 
     def serve_with(self, dispatch: Dispatch) -> None:
         """Serve requests with another function from now on, plain ones as well."""
@@ -236,13 +275,13 @@ class ServerConnection(PeerConnection):
         run.size += len(chunk)
         run.is_full = len(chunk) >= READ_FULL
         self._unread += chunk
-        self._serve_burst(run, self._serve_slice)
+        self._serve_burst(run, self._serve_more)
         self._schedule()
 
     def _serve_slice(self) -> None:
         size = max(SLICE_SIZE, self._reader.wanted - self._reader.pending)
         piece, self._unread = self._unread[:size], self._unread[size:]
-        PeerConnection.data_received(self, piece)
+        self._serve_read(piece)
 
     def _held(self, code: int, size: int, held_ms: int) -> None:
         """Serve others for as long as its request held the loop, before its next one."""

@@ -2,6 +2,7 @@
 
 cdef enum:
     PULL_CODE = 11              # PULL_MESSAGE
+    PULLS_MAX = 32              # of one chunk: their replies are enough for one write
 
 cdef enum:                      # its fields, in the order of _PULL_NAMES
     PULL_GROUP, PULL_TOPIC, PULL_QUEUE, PULL_OFFSET, PULL_COUNT, PULL_FLAGS, PULL_COMMIT
@@ -19,7 +20,6 @@ for _place in range(PULL_FIELDS):           # every field is compared with sever
     _PULL_NAME_AT[_place] = chars(_PULL_NAMES[_place])
     _PULL_NAME_SIZES[_place] = PyBytes_GET_SIZE(_PULL_NAMES[_place])
 
-cdef bytes _PULL_START = b'{"code":11,'
 cdef object _PlainPull = None
 
 
@@ -36,7 +36,7 @@ def plain_pulls(bytes chunk, Py_ssize_t size_max, dict keys or None):
     cdef list pulls = []
     if _PlainPull is None:
         from roquet.wire.plain_pull import PlainPull as _PlainPull  # it imports this module
-    while end - at >= 8:
+    while end - at >= 8 and len(pulls) < PULLS_MAX:
         size = load4(at)
         if not 4 <= size <= size_max or size > end - at - 4:
             break
@@ -50,44 +50,18 @@ def plain_pulls(bytes chunk, Py_ssize_t size_max, dict keys or None):
 
 cdef object plain_pull_at(const uint8_t* at, Py_ssize_t size, Py_ssize_t frame_end, dict keys):
     """The plain pull of a frame, given without its length word; None for another request."""
-    cdef JsonHead head
-    cdef Span fields
+    cdef PlainHead head
     cdef SignedField[SIGNED_MAX] found
-    cdef Py_ssize_t count
-    cdef const uint8_t* end = at + 4 + (load4(at) & 0xFFFFFF)
-    if end != at + size:                    # a body names further queues
+    if plain_code(at, size) != PULL_CODE:
         return None
-    if at[0] == 0:
-        if end - at < 4 + 11 or memcmp(at + 4, chars(_PULL_START), 11) != 0:
-            return None
-        if not read_json_head(at + 4, end, &head) or head.numbers[FLAG] != 0:
-            return None
-        if head.seen & 1 << REMARK or not head.seen & 1 << FIELDS:
-            return None
-        fields = head.texts[2]
-        count = json_fields(found, fields.at, fields.at + fields.size)
-        return plain_pull(
-            found, count, head.numbers[OPAQUE], 0, language_of(&head), head.numbers[VERSION],
-            frame_end, keys,
-        )
-    if at[0] != 1 or end - at < 4 + COMPACT_FIXED:
+    count = plain_fields(found, at, size, &head)
+    if count < 0 or head.end != at + size:  # a body names further queues
         return None
-    if (at[4] << 8 | at[5]) != PULL_CODE or load4(at + 13) != 0 or load4(at + 17) != 0:
-        return None
-    fields = Span(at + 4 + COMPACT_FIXED, end - at - 4 - COMPACT_FIXED)
-    if load4(at + 21) != <uint64_t>fields.size:
-        return None
-    count = pair_fields(found, fields.at, end)
-    return plain_pull(
-        found, count, <int32_t>load4(at + 9), 1,
-        _LANGUAGE_BY_CODE[at[6]] if at[6] < len(_LANGUAGE_BY_CODE) else _OTHER,
-        <int16_t>(at[7] << 8 | at[8]), frame_end, keys,
-    )
+    return plain_pull(found, count, &head, frame_end, keys)
 
 
 cdef object plain_pull(
-    SignedField* found, Py_ssize_t count, int64_t opaque, int form, object language,
-    int64_t version, Py_ssize_t frame_end, dict keys,
+    SignedField* found, Py_ssize_t count, PlainHead* head, Py_ssize_t frame_end, dict keys,
 ):
     """The plain pull with some fields, whose values are as clients write them; None for others."""
     cdef SignedField* named[PULL_FIELDS]
@@ -116,7 +90,8 @@ cdef object plain_pull(
             return None
         key = keys[signer]
     return _PlainPull(
-        opaque, form, language, version, text_of(named[PULL_GROUP]), text_of(named[PULL_TOPIC]),
+        head.opaque, head.form, <object>head.language, head.version,
+        text_of(named[PULL_GROUP]), text_of(named[PULL_TOPIC]),
         queue_id, offset, messages, flags, commit_offset,
         None if named[PULL_SUBSCRIPTION] == NULL else text_of(named[PULL_SUBSCRIPTION]),
         sub_version, None if named[PULL_TYPE] == NULL else text_of(named[PULL_TYPE]),
@@ -170,36 +145,14 @@ def found_reply(
     """The frame of the reply with messages; NotImplemented for a body that is not contiguous."""
     cdef uint8_t[HEADER_BUFFER] header
     cdef Out out
-    cdef bint is_json = serialize_type == 0, is_whole
+    cdef bint is_json = serialize_type == 0
     out.at, out.end = header, header + HEADER_BUFFER
-    if is_json:
-        is_whole = (
-            put(&out, b'{"code":0,"flag":1,"opaque":', 28) and put_number(&out, opaque)
-            and put(&out, b',"language":"PYTHON","version":', 31) and put_number(&out, _VERSION)
-            and put(&out, b',"remark":"FOUND","extFields":{', 31)
-        )
-    else:
-        memset(header, 0, COMPACT_FIXED + 5)
-        header[2] = <uint8_t>_PYTHON
-        store2(header + 3, <uint32_t>_VERSION)
-        store4(header + 5, <uint32_t>opaque)
-        store4(header + 9, 1)
-        store4(header + 13, 5)
-        memcpy(header + 17, b"FOUND", 5)
-        out.at += COMPACT_FIXED + 5
-        is_whole = True
-    is_whole = (
-        is_whole
+    if not (
+        begin_reply(&out, opaque, b"FOUND", is_json)
         and put_number_field(&out, b"suggestWhichBrokerId", 0, is_json)
         and put_number_field(&out, b"nextBeginOffset", next_offset, is_json)
         and put_number_field(&out, b"minOffset", min_offset, is_json)
         and put_number_field(&out, b"maxOffset", max_offset, is_json)
-    )
-    if is_json and is_whole:
-        (out.at - 1)[0] = c"}"                # behind the last field: no comma
-        is_whole = put(&out, b"}", 1)
-    if not is_whole:
+    ):
         return NotImplemented
-    if not is_json:                           # the length of the pairs is behind the remark
-        store4(header + COMPACT_FIXED + 1, <uint32_t>(out.at - header - COMPACT_FIXED - 5))
-    return whole_frame(header, out.at - header, is_json, body)
+    return end_reply(&out, header, b"FOUND", is_json, body)

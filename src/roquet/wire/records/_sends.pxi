@@ -13,8 +13,6 @@ cdef enum:                      # its fields, from the letter a on
     GROUP, TOPIC, DEFAULT_TOPIC, QUEUES, QUEUE, SYS_FLAG, BORN, MESSAGE_FLAG, PROPERTIES, TRIES
     UNIT_MODE, TRIES_MAX, BATCH, BROKER_NAME, SEND_LETTERS
 
-cdef bytes _SEND_START = b'{"code":310,'
-cdef bytes _BATCH_START = b'{"code":320,'
 cdef int _PYTHON = int(Language.PYTHON)
 cdef int _VERSION = codes.VERSION
 
@@ -55,6 +53,56 @@ cdef class PlainSend:
         return PyBytes_FromStringAndSize(<char*>self.body_at, self.body_size)
 
 
+cdef struct PlainHead:
+    int form                                    # 0 is JSON, 1 compact
+    int64_t opaque
+    int64_t version
+    void* language                              # of this module's: nobody counts it here
+    const uint8_t* end
+
+
+cdef int plain_code(const uint8_t* at, Py_ssize_t size) noexcept nogil:
+    """The code of a request's frame as clients write it, in front of all else; 0 for another."""
+    cdef int64_t code = 0
+    cdef const uint8_t* end = at + 4 + (load4(at) & 0xFFFFFF)
+    if end > at + size:
+        return 0
+    if at[0] == 1 and end - at >= 4 + COMPACT_FIXED:
+        return at[4] << 8 | at[5]
+    if at[0] != 0 or end - at < 12 or memcmp(at + 4, b'{"code":', 8) != 0:
+        return 0
+    return <int>code if read_header_number(at + 12, end, &code) != NULL else 0
+
+
+cdef Py_ssize_t plain_fields(
+    SignedField* found, const uint8_t* at, Py_ssize_t size, PlainHead* plain
+) except? -1:
+    """Read the header of a frame with a code and its fields; -1 for what is no ordinary request."""
+    cdef JsonHead head
+    cdef Span fields
+    plain.form = at[0]
+    plain.end = at + 4 + (load4(at) & 0xFFFFFF)
+    if plain.form == 0:
+        if not read_json_head(at + 4, plain.end, &head) or head.numbers[FLAG] != 0:
+            return -1
+        if head.seen & 1 << REMARK or not head.seen & 1 << FIELDS:
+            return -1
+        plain.opaque, plain.version = head.numbers[OPAQUE], head.numbers[VERSION]
+        language = language_of(&head)
+        plain.language = <void*>language
+        fields = head.texts[2]
+        return json_fields(found, fields.at, fields.at + fields.size)
+    if load4(at + 13) != 0 or load4(at + 17) != 0:
+        return -1
+    fields = Span(at + 4 + COMPACT_FIXED, plain.end - at - 4 - COMPACT_FIXED)
+    if load4(at + 21) != <uint64_t>fields.size:
+        return -1
+    plain.opaque, plain.version = <int32_t>load4(at + 9), <int16_t>(at[7] << 8 | at[8])
+    language = _LANGUAGE_BY_CODE[at[6]] if at[6] < len(_LANGUAGE_BY_CODE) else _OTHER
+    plain.language = <void*>language
+    return pair_fields(found, fields.at, plain.end)
+
+
 def plain_sends(bytes chunk, Py_ssize_t size_max, dict keys or None):
     """The plain sends with which a chunk begins, up to the first frame that is none.
 
@@ -82,50 +130,17 @@ def plain_sends(bytes chunk, Py_ssize_t size_max, dict keys or None):
 
 cdef PlainSend plain_send_at(const uint8_t* at, Py_ssize_t size, dict keys):
     """The plain send of a frame, given without its length word; None for another request."""
-    cdef JsonHead head
-    cdef Span fields
+    cdef PlainHead head
     cdef SignedField[SIGNED_MAX] found
-    cdef Py_ssize_t count
-    cdef int code = SEND_CODE
-    cdef const uint8_t* end = at + 4 + (load4(at) & 0xFFFFFF)
-    if end > at + size:
+    cdef int code = plain_code(at, size)
+    if code != SEND_CODE and code != BATCH_CODE:
         return None
-    if at[0] == 0:
-        if end - at < 4 + 12:
-            return None
-        if memcmp(at + 4, chars(_SEND_START), 12) != 0:
-            code = BATCH_CODE
-            if memcmp(at + 4, chars(_BATCH_START), 12) != 0:
-                return None
-        if not read_json_head(at + 4, end, &head) or head.numbers[FLAG] != 0:
-            return None
-        if head.seen & 1 << REMARK or not head.seen & 1 << FIELDS:
-            return None
-        fields = head.texts[2]
-        count = json_fields(found, fields.at, fields.at + fields.size)
-        return plain_send(
-            found, count, code, head.numbers[OPAQUE], 0, language_of(&head), head.numbers[VERSION],
-            end, at + size, keys,
-        )
-    if at[0] != 1 or end - at < 4 + COMPACT_FIXED:
-        return None
-    code = at[4] << 8 | at[5]
-    if code != SEND_CODE and code != BATCH_CODE or load4(at + 13) != 0 or load4(at + 17) != 0:
-        return None
-    fields = Span(at + 4 + COMPACT_FIXED, end - at - 4 - COMPACT_FIXED)
-    if load4(at + 21) != <uint64_t>fields.size:
-        return None
-    count = pair_fields(found, fields.at, end)
-    return plain_send(
-        found, count, code, <int32_t>load4(at + 9), 1,
-        _LANGUAGE_BY_CODE[at[6]] if at[6] < len(_LANGUAGE_BY_CODE) else _OTHER,
-        <int16_t>(at[7] << 8 | at[8]), end, at + size, keys,
-    )
+    count = plain_fields(found, at, size, &head)
+    return None if count < 0 else plain_send(found, count, code, &head, at + size, keys)
 
 
 cdef PlainSend plain_send(
-    SignedField* found, Py_ssize_t count, int code, int64_t opaque, int form, object language,
-    int64_t version, const uint8_t* body, const uint8_t* stop, dict keys,
+    SignedField* found, Py_ssize_t count, int code, PlainHead* head, const uint8_t* stop, dict keys,
 ):
     """The plain send with some fields, whose values are as clients write them; None for others."""
     cdef SignedField* by_letter[SEND_LETTERS]
@@ -175,16 +190,17 @@ cdef PlainSend plain_send(
     if not is_ascii(facts.key, facts.key_size):
         return None
     topic = text_of(by_letter[TOPIC])
-    if not topic or topic[0] == u"%" or stop == body or sys_flag & TRANSACTION_BITS:
+    if not topic or topic[0] == u"%" or stop == head.end or sys_flag & TRANSACTION_BITS:
         return None
     send = PlainSend.__new__(PlainSend)
     send.code, send.is_batch = code, is_batch
-    send.opaque, send.serialize_type, send.language, send.version = opaque, form, language, version
+    send.opaque, send.serialize_type = head.opaque, head.form
+    send.language, send.version = <object>head.language, head.version
     send.topic, send.queue_id, send.sys_flag, send.flag = topic, queue_id, sys_flag, flag
     send.born_timestamp, send.reconsume_times = born_ms, reconsume_times
     send.properties, send.tag_code = text, tag_code_of(&facts)
     send.unique = Span(facts.key, facts.key_size)
-    send.body_at, send.body_size = body, stop - body
+    send.body_at, send.body_size = head.end, stop - head.end
     if keys is not None:
         signer = signer_of(found, count, send.body, keys)
         if signer is None or signer is NotImplemented:
@@ -390,60 +406,84 @@ cdef object reply_frame(
     """The frame of a reply; `key` is NULL for a batch."""
     cdef uint8_t[HEADER_BUFFER] header
     cdef Out out
-    cdef Py_ssize_t size
-    cdef bint is_whole
     cdef const char* region_text
     cdef Py_ssize_t region_size
     try:
         region_text = PyUnicode_AsUTF8AndSize(region, &region_size)
     except UnicodeEncodeError:
         return NotImplemented
-    out.at, out.end = header + 8, header + HEADER_BUFFER
-    if is_json:
-        is_whole = (
-            put(&out, b'{"code":0,"flag":1,"opaque":', 28) and put_number(&out, opaque)
-            and put(&out, b',"language":"PYTHON","version":', 31) and put_number(&out, _VERSION)
-            and put(&out, b',"extFields":{', 14)
-        )
-    else:
-        memset(header + 8, 0, COMPACT_FIXED)
-        header[10] = <uint8_t>_PYTHON
-        store2(header + 11, <uint32_t>_VERSION)
-        store4(header + 13, <uint32_t>opaque)
-        store4(header + 17, 1)
-        out.at += COMPACT_FIXED
-        is_whole = True
-    is_whole = (
-        is_whole
-        and put_field(&out, b"msgId", ids, ids_size, is_json)
+    out.at, out.end = header, header + HEADER_BUFFER
+    if not (
+        begin_reply(&out, opaque, b"", is_json)
+        and put_plain_field(&out, b"msgId", ids, ids_size, is_json)
         and put_number_field(&out, b"queueId", queue_id, is_json)
         and put_number_field(&out, b"queueOffset", queue_offset, is_json)
         and put_field(&out, b"MSG_REGION", region_text, region_size, is_json)
         and put_field(&out, b"TRACE_ON", b"true" if trace_on else b"false", 4 + (not trace_on), is_json)
         and (key.at == NULL or put_field(&out, b"transactionId", key.at, key.size, is_json))
-    )
-    if is_json and is_whole:
-        (out.at - 1)[0] = c"}"                # behind the last field: no comma
-        is_whole = put(&out, b"}", 1)
-    if not is_whole:
+    ):
         return NotImplemented
-    size = out.at - header - 8
-    if not is_json:
-        store4(header + 4 + COMPACT_FIXED, <uint32_t>(size - COMPACT_FIXED))
-    store4(header, <uint32_t>(size + 4))
-    store4(header + 4, <uint32_t>(size | (0 if is_json else 1 << 24)))
-    return PyBytes_FromStringAndSize(<char*>header, size + 8)
+    return end_reply(&out, header, b"", is_json, b"")
+
+
+cdef bint begin_reply(Out* out, int32_t opaque, bytes remark, bint is_json) noexcept:
+    """Write the header of a reply up to its fields; an empty remark is none."""
+    cdef uint8_t* header = out.at
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(remark)
+    if is_json:
+        return (
+            put(out, b'{"code":0,"flag":1,"opaque":', 28) and put_number(out, opaque)
+            and put(out, b',"language":"PYTHON","version":', 31) and put_number(out, _VERSION)
+            and (
+                not size or put(out, b',"remark":"', 11) and put(out, chars(remark), size)
+                and put(out, b'"', 1)
+            )
+            and put(out, b',"extFields":{', 14)
+        )
+    memset(header, 0, COMPACT_FIXED)
+    header[2] = <uint8_t>_PYTHON
+    store2(header + 3, <uint32_t>_VERSION)
+    store4(header + 5, <uint32_t>opaque)
+    store4(header + 9, 1)
+    store4(header + 13, <uint32_t>size)
+    memcpy(header + 17, chars(remark), size)
+    out.at += COMPACT_FIXED + size          # the length of the fields comes at the end
+    return True
+
+
+cdef object end_reply(Out* out, uint8_t* header, bytes remark, bint is_json, object body):
+    """The frame of a reply whose fields are written; NotImplemented where there is no more room."""
+    cdef Py_ssize_t fields_at = COMPACT_FIXED + PyBytes_GET_SIZE(remark)
+    if is_json:
+        (out.at - 1)[0] = c"}"                # behind the last field: no comma
+        if not put(out, b"}", 1):
+            return NotImplemented
+    else:
+        store4(header + fields_at - 4, <uint32_t>(out.at - header - fields_at))
+    return whole_frame(header, out.at - header, is_json, body)
 
 
 cdef bint put_field(
     Out* out, bytes name, const void* text, Py_ssize_t size, bint is_json
 ) noexcept:
     """Append a name and a text; behind it a comma in JSON."""
+    if not is_json:
+        return put_plain_field(out, name, text, size, False)
+    return (
+        put(out, b'"', 1) and put(out, chars(name), PyBytes_GET_SIZE(name)) and put(out, b'":', 2)
+        and put_quoted(out, <const uint8_t*>text, size, 255) and put(out, b",", 1)
+    )
+
+
+cdef bint put_plain_field(
+    Out* out, bytes name, const void* text, Py_ssize_t size, bint is_json
+) noexcept:
+    """The same of a text without anything that JSON would escape."""
     cdef Py_ssize_t name_size = PyBytes_GET_SIZE(name)
     if is_json:
         return (
-            put(out, b'"', 1) and put(out, chars(name), name_size) and put(out, b'":', 2)
-            and put_quoted(out, <const uint8_t*>text, size, 255) and put(out, b",", 1)
+            put(out, b'"', 1) and put(out, chars(name), name_size) and put(out, b'":"', 3)
+            and put(out, text, size) and put(out, b'",', 2)
         )
     if out.end - out.at < 6 + name_size:
         return False
@@ -459,4 +499,4 @@ cdef bint put_number_field(Out* out, bytes name, int64_t number, bint is_json) n
     cdef Out text
     text.at, text.end = digits, digits + 20
     put_number(&text, number)
-    return put_field(out, name, digits, text.at - digits, is_json)
+    return put_plain_field(out, name, digits, text.at - digits, is_json)
