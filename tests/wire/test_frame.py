@@ -226,7 +226,7 @@ def test_an_incomplete_frame_is_taken_back_when_a_chunk_completes_it() -> None:
     assert reader.is_ended_by(frame[7:])
     assert reader.take() + frame[7:] == frame
     assert (reader.pending, reader.wanted) == (0, wire.LENGTH_SIZE)
-    assert reader.feed(frame) == [frame[wire.LENGTH_SIZE:]]
+    assert reader.feed(frame) == [frame[wire.LENGTH_SIZE :]]
 
 
 def test_a_large_frame_is_not_taken_back() -> None:

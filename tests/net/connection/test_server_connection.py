@@ -477,9 +477,13 @@ class Collector(asyncio.Protocol):
     """A client that keeps what it gets."""
 
     data = b""
+    has_ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: Any = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.has_ended = True
 
     def data_received(self, data: bytes) -> None:
         self.data += data
@@ -573,8 +577,11 @@ async def pulls(sends: Sends, monkeypatch: pytest.MonkeyPatch) -> Sends:
     def found(pull: PlainPull, peer: Peer) -> bytes:
         sends.peer = peer
         sends.taken.append(f"plain {pull.opaque}")
-        if pull.queue_offset:
+        if pull.queue_offset > 0:
             sends.peer.pause_writing()
+        elif pull.queue_offset < 0:
+            sends.peer.pause_writing()
+            sends.peer.drop("it is over")
         return found_reply(pull.opaque, pull.serialize_type, 1, 0, 1, bytes(100))
 
     sends.router.add(
@@ -600,6 +607,14 @@ async def test_pulls_wait_for_a_peer_that_does_not_read_and_go_the_short_way_the
     pulls.peer.resume_writing()
     assert await pulls.receive(pull_of(3)) == [0, 1, 2, 3]
     assert pulls.taken == [f"plain {number}" for number in range(4)]
+
+
+@needs_compiler
+async def test_what_follows_in_a_read_is_dropped_with_the_connection(pulls: Sends) -> None:
+    await pulls.receive(pull_of(0) + pull_of(1, offset=-1) + pull_of(2))
+    assert pulls.taken == ["plain 0", "plain 1"]
+    assert pulls.peer.closed
+    assert pulls.client.has_ended
 
 
 @needs_compiler

@@ -180,6 +180,8 @@ class ServerConnection(PeerConnection):
 
     def _keep(self, chunk: bytes) -> None:
         """Serve the rest of a read when others have had their turn and the peer reads on."""
+        if self.closed:
+            return
         if self.burst is None:
             self.burst = ReadBurst(self._clock.monotonic_ms())
         self._unread = chunk + self._unread
