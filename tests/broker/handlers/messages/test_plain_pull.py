@@ -200,6 +200,16 @@ async def test_a_message_that_is_not_confirmed_is_not_returned(filled_broker: Lo
     assert reply_to(filled_broker, offset=40) is None
 
 
-async def test_a_reset_that_waits_leaves_the_pull(filled_broker: LocalBroker) -> None:
-    filled_broker.tables.offset_resets.put("billing", "orders", 0, 3)
+async def test_a_reset_or_a_former_topic_leaves_the_pulls_that_it_concerns(
+    filled_broker: LocalBroker,
+) -> None:
+    tables = filled_broker.tables
+    tables.offset_resets.put("billing", "others", 0, 3)
+    tables.former_readers.add("others", [filled_broker.peer], ["billing"])
+    assert reply_to(filled_broker) is not None
+    tables.offset_resets.put("billing", "orders", 0, 3)
+    assert reply_to(filled_broker) is None
+    assert tables.offset_resets.take("billing", "orders", 0) == 3
+    assert reply_to(filled_broker) is not None
+    tables.former_readers.add("orders", [filled_broker.peer], ["billing"])
     assert reply_to(filled_broker) is None

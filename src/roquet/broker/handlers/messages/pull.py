@@ -305,8 +305,9 @@ class PlainPulls(PullHandler, frozen=True):
 
         None, with nothing done, for any other: `pull` has to judge it.
         """
-        tables = self.tables
-        if tables.offset_resets.pending or tables.former_readers.pending:
+        topic, queue_id = pull.topic, pull.queue_id
+        resets, former = self.tables.offset_resets.pending, self.tables.former_readers.pending
+        if (resets and (pull.consumer_group, topic) in resets) or (former and topic in former):
             return None
         try:
             self.reading.check_pull(pull)
@@ -314,7 +315,6 @@ class PlainPulls(PullHandler, frozen=True):
                 return None
         except CallRefused:
             return None
-        topic, queue_id = pull.topic, pull.queue_id
         count, size = self._limits(pull, peer)
         store = self.log.store
         messages = store.read(topic, queue_id, pull.queue_offset, count_max=count, bytes_max=size)
