@@ -31,7 +31,7 @@ from bench.lib.rows import (
     save,
     show,
 )
-from bench.lib.sides import REPORT_S, Load, Side, load, ours, theirs
+from bench.lib.sides import REPORT_S, UNIQUE, Load, Side, load, ours, theirs
 from harness import genuine
 from harness.servers import DevServer
 
@@ -45,10 +45,11 @@ LOADS: Final = {
     "send64": ("Producer", "-w", "64", "-s", "128"),
     "send1": ("Producer", "-w", "1", "-s", "128"),
     "batch": ("BatchProducer", "-w", "10", "-b", "32", "-s", "128"),
-    "drain": ("Consumer", "-g", "bench_drain", "-p", "true"),
+    "drain": ("Consumer", "-g", f"bench_drain_{UNIQUE}", "-p", "false"),
 }
-"""Genuine benchmark clients with their arguments. A drain needs messages, those of a batch; with
-`-p true` each has a group of its own, so that it can be repeated."""
+"""Genuine benchmark clients with their arguments. A drain needs messages, those of a batch, and has a
+group of its own, so that it can be repeated: with `-p true` one in a hundred would have a former one
+and find nothing."""
 DRAIN_REPORTS: Final = 2
 """Reports of a drain at most: then the topic is empty."""
 
@@ -135,7 +136,7 @@ def rows(found: Mapping[str, Rounds[Load]]) -> list[Row]:
 
 
 def client_limit(rounds: Sequence[Load]) -> str:
-    """What the client could take at most from a broker that costs nothing, on these processors."""
+    """Limit that the client sets: messages a second of a broker that costs nothing, on this machine."""
     cost = statistics.median(one.client_cpu_us for one in rounds)
     if not cost:
         return ""

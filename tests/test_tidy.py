@@ -87,7 +87,7 @@ LINES_MAX = {
     "metrics": 959,
     "model": 1_786,
     "namesrv": 1_186,
-    "net": 4_589,
+    "net": 4_597,
     "observe": 910,
     "pictures": 607,
     "proxy": 4_416,
@@ -96,8 +96,8 @@ LINES_MAX = {
     "store": 11_088,
     "testing": 1_299,
     "wire": 11_377,
-    "all of src": 144_023,
-    "tests": 178_495,
+    "all of src": 144_031,
+    "tests": 178_531,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

@@ -17,6 +17,8 @@ from bench.lib.measures import cpu_seconds
 from harness import genuine, servers
 
 TOPIC = "BenchmarkTest"
+UNIQUE = "{unique}"
+"""Stands in arguments for what is another text each time."""
 REPORT_S: Final = 10
 """Interval at which the genuine benchmark clients report; the first report is warm-up."""
 REPORT = re.compile(r"(?:TPS|MPS): (\d+)\b(?! \| Send MPS)(?:.*?Average RT\(ms\):\s*([\d.]+))?")
@@ -77,6 +79,7 @@ def load(side: Side, name: str, *args: str, reports: int = 3) -> Load:
 
 
 def _load(side: Side, name: str, *args: str, reports: int) -> Load:
+    args = tuple(arg.replace(UNIQUE, f"{time.monotonic_ns():x}") for arg in args)
     command = genuine.java(f"example.benchmark.{name}", *args, "-t", TOPIC, "-n", side.namesrv)
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     watchdog = threading.Timer(10 * reports + 60, child.kill)

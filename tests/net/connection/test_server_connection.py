@@ -604,7 +604,10 @@ async def test_pulls_wait_for_a_peer_that_does_not_read_and_go_the_short_way_the
 ) -> None:
     assert await pulls.receive(pull_of(0) + pull_of(1, offset=1) + pull_of(2)) == [0, 1]
     assert pulls.taken == ["plain 0", "plain 1"]
+    pulls.peer.burst.count = BURST_MIN
+    assert pulls.peer.burst.waited_ms(this_loop().clock.monotonic_ms() + 9) > 0
     pulls.peer.resume_writing()
+    assert pulls.peer.burst.waited_ms(this_loop().clock.monotonic_ms()) == 0
     assert await pulls.receive(pull_of(3)) == [0, 1, 2, 3]
     assert pulls.taken == [f"plain {number}" for number in range(4)]
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from roquet.net.limits.request_limits import NEVER_MS, LoopLag, RequestLimit
+from roquet.net.limits.request_limits import NEVER_MS, LoopLag, ReadBurst, RequestLimit
 from roquet.rules.admission import BURST_MIN, CLOCK_CHECK_MS, OVERLOAD, AdmissionLimits
 
 pytestmark = pytest.mark.virtual_time
@@ -156,3 +156,11 @@ async def test_a_pause_makes_no_request_late_and_restarts_the_lag() -> None:
 
 def test_without_limits_the_clock_is_not_read() -> None:
     assert LoopLag().check_ms == NEVER_MS
+
+
+def test_what_a_burst_waits_while_its_peer_holds_it_up_does_not_count() -> None:
+    burst = ReadBurst(0)
+    burst.count = BURST_MIN
+    assert burst.waited_ms(10) == 10
+    burst.resume(5_000)
+    assert burst.waited_ms(5_003) == 3

@@ -201,6 +201,8 @@ class ServerConnection(PeerConnection):
         """Read again: the peer has read most of its replies."""
         super().resume_writing()
         self._taken_before = -1
+        if self.burst is not None:
+            self.burst.resume(self._clock.monotonic_ms())
         self._read_on()
 
     def admit(self) -> None:

@@ -190,6 +190,10 @@ class ReadBurst:
         self.is_full = False
         """Whether the last read filled its buffer, so that more may wait in the socket."""
 
+    def resume(self, now_ms: int) -> None:
+        """Go on after the peer held it up: what it has waited until now is its own doing."""
+        self._age_ms, self._last_ms = 0, now_ms
+
     def waited_ms(self, now_ms: int) -> int:
         """Ms that its next request has waited, at least."""
         self._age_ms = loop_lag_ms(self._age_ms, now_ms - self._last_ms)
