@@ -47,9 +47,9 @@ LOADS: Final = {
     "batch": ("BatchProducer", "-w", "10", "-b", "32", "-s", "128"),
     "drain": ("Consumer", "-g", f"bench_drain_{UNIQUE}", "-p", "false"),
 }
-"""Genuine benchmark clients with their arguments. A drain needs messages, those of a batch, and has a
-group of its own, so that it can be repeated: with `-p true` one in a hundred would have a former one
-and find nothing."""
+"""Genuine benchmark clients with their arguments. A drain needs messages, those of a batch, and has
+a group of its own, so that it can be repeated: with `-p true` one in a hundred would have a former
+one, and find nothing."""
 DRAIN_REPORTS: Final = 2
 """Reports of a drain at most: then the topic is empty."""
 
@@ -136,7 +136,7 @@ def rows(found: Mapping[str, Rounds[Load]]) -> list[Row]:
 
 
 def client_limit(rounds: Sequence[Load]) -> str:
-    """Limit that the client sets: messages a second of a broker that costs nothing, on this machine."""
+    """Limit that the client sets: messages a second of a broker that costs nothing, here."""
     cost = statistics.median(one.client_cpu_us for one in rounds)
     if not cost:
         return ""
