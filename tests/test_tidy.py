@@ -73,7 +73,7 @@ def syntax_trees() -> Iterator[None]:
 
 
 LINES_MAX = {
-    "access": 1_230,
+    "access": 1_245,
     "admin": 5_978,
     "arrow": 1_289,
     "broker": 24_437,
@@ -95,9 +95,9 @@ LINES_MAX = {
     "spark": 12_040,
     "store": 11_088,
     "testing": 1_299,
-    "wire": 11_377,
-    "all of src": 144_031,
-    "tests": 178_531,
+    "wire": 11_493,
+    "all of src": 144_162,
+    "tests": 178_565,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

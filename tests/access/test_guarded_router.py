@@ -220,15 +220,34 @@ class TestPlainSends:
         good = send_by("alice", form=form)
         for user in ("alice", "bob", "off"):  # bob's key is known, but he may not send
             dispatched(guarded, user)
-        for raw in (
-            send_by("alice", "other", form), send_by("bob", form=form), send_by(None, form=form),
-            send_by("alice", form=form, secret="guessed"), send_by("off", form=form),
-            good[:-1] + b"y", good.replace(b"orders", b"orderz"),
-        ):  # fmt: skip
-            assert served_plain(guarded, raw) is None
-            assert guarded.user in ("", "alice", "root")
-        assert served_plain(guarded, good, peer_at("10.0.0.1:1")) is None
-        assert served_plain(guarded, good) == b"stored for alice"
+        for _ in range(2):  # the second time behind one that is allowed, from the same address
+            for raw in (
+                send_by("alice", "other", form), send_by("bob", form=form),
+                send_by(None, form=form), send_by("alice", form=form, secret="guessed"),
+                send_by("off", form=form), good[:-1] + b"y", good.replace(b"orders", b"orderz"),
+            ):  # fmt: skip
+                assert served_plain(guarded, raw) is None
+                assert guarded.user in ("", "alice", "root")
+            assert served_plain(guarded, good, peer_at("10.0.0.1:1")) is None
+            assert served_plain(guarded, good) == b"stored for alice"
+
+    def test_what_is_remembered_of_addresses_is_limited(
+        self, guarded: GuardedRouter, form: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("roquet.access.guard.ALLOWED_MAX", 1)
+        assert dispatched(guarded, "alice") == 0
+        for port in (1, 2, 1, 1):
+            peer = peer_at(f"127.0.0.1:{port}")
+            assert served_plain(guarded, send_by("alice", form=form), peer) == b"stored for alice"
+
+    def test_where_no_policy_is_needed_the_signature_is_enough(self, form: int) -> None:
+        rules = AccessRules(cluster="c1", checks_policies=True, open_codes=frozenset({310}))
+        router = GuardedRouter(AccessGuard(lambda: TABLES, rules, lambda: 0))
+        router.add(Send, lambda call, peer: None)
+        router.add_plain([310], plain_sends, lambda send, peer: router.user.encode())
+        assert dispatched(router, "bob", "any") == 0
+        assert served_plain(router, send_by("bob", "others", form)) == b"bob"
+        assert served_plain(router, send_by("bob", form=form, secret="guessed")) is None
 
     def test_the_short_way_is_closed_until_a_key_is_known(
         self, guarded: GuardedRouter, form: int

@@ -236,6 +236,21 @@ def test_a_body_is_signed_whatever_holds_it() -> None:
     assert who(sent, body=b"Body") is None
 
 
+@example(b"", 65_536)
+@example(b"", 65_537)
+@given(st.binary(max_size=300), st.integers(0, 300))
+def test_signatures_of_bodies_of_any_length_hold(body: bytes, more: int) -> None:
+    body += bytes(more)
+    key = SigningKey("secret", "alice")
+    sent = raw({**FIELDS, "AccessKey": "alice"})
+    ext = text_fields(sent)
+    assert ext is not None
+    sent = raw({**ext, "Signature": key.signature(ext, body)})
+    assert signed_by(sent, body, {"alice": key}, ()) == ("alice", ())
+    assert signed_by(sent, body + b"x", {"alice": key}, ()) is None
+    assert signed_by(sent, body, {"alice": SigningKey("secrets", "alice")}, ()) is None
+
+
 @pytest.mark.parametrize("value", [None, 1, True, ["x"], {}])
 def test_fields_that_are_no_texts_have_to_be_read_in_full(value: object) -> None:
     assert who(raw({**SIGNED, "z": value})) is None

@@ -11,6 +11,7 @@ remembered until users or policies change. Refusals are in the words of Apache's
 """
 
 from collections.abc import Callable, Collection, Mapping
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -115,13 +116,15 @@ class AccessGuard:
             **dict.fromkeys(rules.unsigned_codes),
         }
         """Fields that decide on requests of a code; None for a code that needs no user."""
-        self._plain_deciding = {code: self._plain_attributes(code) for code in PLAIN_CODES}
-        """Attributes of plain requests that hold these fields."""
+        self._plain_deciding = {code: self._plain_values(code) for code in PLAIN_CODES}
+        """Values of plain requests that decide on them."""
         self._tables = AccessTables()
         self._keys: dict[str, SigningKey] = {}
         """Keys of enabled users that were needed since users or policies changed."""
         self._allowed: set[AllowedRequest] = set()
         """Everything that a decision depends on, unless the body or the log is among it."""
+        self._latest: dict[str, tuple[SigningKey, int, object]] = {}
+        """Key, code and values of the latest plain request from an address, which was allowed."""
         self.user = ""
         """The user of the request that was admitted last; empty if it needed none."""
         self._logged: set[str] = set()
@@ -146,9 +149,12 @@ class AccessGuard:
             return command
         return self._admit(command, peer, name)
 
-    def _plain_attributes(self, code: int) -> tuple[str, ...] | None:
+    def _plain_values(self, code: int) -> Callable[[PlainRequest], object] | None:
+        """How to get the values that decide on plain requests: one, or several as a tuple."""
         deciding = self._deciding.get(code, ())
-        return None if deciding is None else tuple([_ATTRIBUTES[name] for name in deciding])
+        if not deciding:
+            return None if deciding is None else lambda _: ()
+        return attrgetter(*[_ATTRIBUTES[name] for name in deciding])
 
     @property
     def plain_keys(self) -> dict[str, SigningKey] | None:
@@ -175,8 +181,16 @@ class AccessGuard:
             or self._keys.get(key.user) is not key  # it is one of earlier tables
         ):
             return False
-        values = tuple([getattr(request, name) for name in deciding])
-        return self._is_remembered(key.user, values, request.code, peer)
+        code, values, address = request.code, deciding(request), peer.address
+        if self._latest.get(address) != (key, code, values):
+            all_values = values if isinstance(values, tuple) else (values,)
+            if not self._is_remembered(key.user, all_values, code, peer):
+                return False
+            if len(self._latest) >= ALLOWED_MAX:
+                self._latest.clear()
+            self._latest[address] = key, code, values
+        self.user = key.user
+        return True
 
     def _is_remembered(
         self, name: str, values: tuple[str | None, ...], code: int, peer: Peer
@@ -288,6 +302,7 @@ class AccessGuard:
         self._tables = self._tables_now()
         self._keys.clear()
         self._allowed.clear()
+        self._latest.clear()
 
     def _logged_refusal(self, refusal: CallRefused, command: Command, peer: Peer) -> CallRefused:
         """A refusal that is in the log now, unless the same one was logged just before."""

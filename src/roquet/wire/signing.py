@@ -99,7 +99,7 @@ class SigningKey:
     HMAC hashes a block of the key before each text and before each digest: both are hashed once.
     """
 
-    __slots__ = ("inner", "outer", "user")
+    __slots__ = ("blocks", "inner", "outer", "user")
 
     def __init__(self, secret: str, user: str = "") -> None:
         """`user` is whom a server knows by it."""
@@ -108,8 +108,8 @@ class SigningKey:
         if len(key) > _BLOCK_SIZE:
             key = sha1(key).digest()
         block = key.ljust(_BLOCK_SIZE, b"\0")
-        self.inner = sha1(block.translate(_INNER_PAD))
-        self.outer = sha1(block.translate(_OUTER_PAD))
+        self.blocks = block.translate(_INNER_PAD), block.translate(_OUTER_PAD)
+        self.inner, self.outer = map(sha1, self.blocks)
 
     def signature(self, ext: Mapping[str, str], body: bytes) -> str:
         """Signature of a request's fields, except that of a signature, and of its body."""

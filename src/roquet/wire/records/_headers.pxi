@@ -89,8 +89,8 @@ cdef const uint8_t* text_end(
 
 cdef enum:
     SIGNED_MAX = 64             # fields; Apache's requests have up to 30
-    DIGEST_SIZE = 20            # bytes of SHA-1
-    SIGNATURE_SIZE = 28         # of these in base64
+    SIGNATURE_SIZE = 28         # of a digest in base64
+    HASHED_MAX = 65536          # bytes that are signed and are copied to be hashed here
 
 cdef object _PackedFields = None
 cdef bytes _SIGNATURE = b"Signature"
@@ -116,6 +116,8 @@ def signed_by(fields, body, dict keys not None, tuple wanted not None):
     cdef bytes pairs
     if _PackedFields is None:
         from roquet.wire.compact import PackedFields as _PackedFields  # it imports this module
+    if not PyBytes_CheckExact(body):
+        body = bytes(body)
     if type(fields) is _PackedFields:
         pairs = fields.pairs
         count = pair_fields(found, chars(pairs), chars(pairs) + PyBytes_GET_SIZE(pairs))
@@ -310,12 +312,12 @@ cdef bint sort_fields(SignedField* found, Py_ssize_t count, SignedField** sorted
 
 
 cdef object checked_fields(
-    SignedField* found, Py_ssize_t count, object body, dict keys, tuple wanted
+    SignedField* found, Py_ssize_t count, bytes body, dict keys, tuple wanted
 ):
     """The answer for some fields; NotImplemented as from `signer_of`."""
     cdef SignedField* field
     cdef list values = []
-    name = signer_of(found, count, body, keys)
+    name = signer_of(found, count, Span(chars(body), PyBytes_GET_SIZE(body)), keys)
     if name is None or name is NotImplemented:
         return name
     for wanted_name in wanted:
@@ -324,7 +326,7 @@ cdef object checked_fields(
     return name, tuple(values)
 
 
-cdef object signer_of(SignedField* found, Py_ssize_t count, object body, dict keys):
+cdef object signer_of(SignedField* found, Py_ssize_t count, Span body, dict keys):
     """The access key whose key among `keys` has signed some fields and a body; None without one.
 
     NotImplemented for -1 fields, for a name given twice, and for fields whose signature depends on
@@ -334,7 +336,10 @@ cdef object signer_of(SignedField* found, Py_ssize_t count, object body, dict ke
     cdef SignedField* field
     cdef SignedField* user = NULL
     cdef SignedField* proof = NULL
-    cdef Py_ssize_t size = 0, index
+    cdef Py_ssize_t size = 0, begin = 0, index
+    cdef uint8_t* at
+    cdef bytes text
+    cdef bint is_hashed_here
     if count < 0 or not sort_fields(found, count, sorted):
         return NotImplemented
     for index in range(count):
@@ -354,36 +359,61 @@ cdef object signer_of(SignedField* found, Py_ssize_t count, object body, dict ke
     key = keys.get(name)
     if key is None:
         return None
-    text = PyBytes_FromStringAndSize(NULL, size)
+    is_hashed_here = _HAS_SHA1 and size + body.size <= HASHED_MAX
+    if is_hashed_here:
+        begin = BLOCK_SIZE
+        text = PyBytes_FromStringAndSize(NULL, padded_size(begin + size + body.size))
+    else:
+        text = PyBytes_FromStringAndSize(NULL, size)
+    at = <uint8_t*>PyBytes_AS_STRING(text) + begin
     for index in range(count):
         if sorted[index] != proof:
-            write_value(<uint8_t*>PyBytes_AS_STRING(text) + sorted[index].at, sorted[index])
-    return name if is_made(key.inner, key.outer, text, body, proof) else None
+            write_value(at + sorted[index].at, sorted[index])
+    if not is_hashed_here:
+        return name if has_hashlib_made(key.inner, key.outer, text, body, proof) else None
+    memcpy(at + size, body.at, body.size)
+    return name if is_made(key.blocks, at - begin, begin + size + body.size, proof) else None
 
 
-cdef bint is_made(
-    object inner, object outer, bytes text, object body, SignedField* proof
+cdef bint is_made(tuple blocks, uint8_t* text, Py_ssize_t size, SignedField* proof) except -1:
+    """Whether a signature is that of a text: it has room for a block before it, and to be padded."""
+    cdef uint8_t[2 * BLOCK_SIZE] outer
+    cdef uint8_t[DIGEST_SIZE] digest
+    cdef bytes inner_block = blocks[0], outer_block = blocks[1]
+    memcpy(text, chars(inner_block), BLOCK_SIZE)
+    memcpy(outer, chars(outer_block), BLOCK_SIZE)
+    sha1(outer + BLOCK_SIZE, text, size)
+    sha1(digest, outer, BLOCK_SIZE + DIGEST_SIZE)
+    return is_signature(proof, digest)
+
+
+cdef bint has_hashlib_made(
+    object inner, object outer, bytes text, Span body, SignedField* proof
 ) except -1:
     """Whether a signature is that of a text and a body; `inner` and `outer` are a key's.
 
-    SHA-1 is hashlib's: OpenSSL has the processor's own instructions for it; in C a block takes five
-    times as long, and a short message as long as all of this.
+    SHA-1 in plain C would take five times as long as hashlib's, which is OpenSSL's.
     """
+    cdef bytes digest
+    inner, outer = inner.copy(), outer.copy()
+    inner.update(text)
+    inner.update(PyMemoryView_FromMemory(<char*>body.at, body.size, PyBUF_READ))
+    outer.update(inner.digest())
+    digest = outer.digest()
+    return PyBytes_GET_SIZE(digest) == DIGEST_SIZE and is_signature(proof, chars(digest))
+
+
+cdef bint is_signature(SignedField* proof, const uint8_t* digest) noexcept:
+    """Whether a signature is this digest; it takes the same time for any other."""
     cdef uint8_t[SIGNATURE_SIZE] expected
     cdef uint8_t[SIGNATURE_SIZE] received
     cdef uint8_t difference = 0
     cdef Py_ssize_t index
-    cdef bytes digest
-    inner, outer = inner.copy(), outer.copy()
-    inner.update(text)
-    inner.update(body)
-    outer.update(inner.digest())
-    digest = outer.digest()
-    if proof.size != SIGNATURE_SIZE or PyBytes_GET_SIZE(digest) != DIGEST_SIZE:
+    if proof.size != SIGNATURE_SIZE:
         return False
-    write_base64(expected, chars(digest))
+    write_base64(expected, digest)
     write_value(received, proof)
-    for index in range(SIGNATURE_SIZE):     # all of them: the time tells nothing of the signature
+    for index in range(SIGNATURE_SIZE):
         difference |= expected[index] ^ received[index]
     return difference == 0
 

@@ -85,7 +85,7 @@ cdef object plain_pull(
         return None
     key = None
     if keys is not None:
-        signer = signer_of(found, count, b"", keys)
+        signer = signer_of(found, count, Span(head.end, 0), keys)
         if signer is None or signer is NotImplemented:
             return None
         key = keys[signer]

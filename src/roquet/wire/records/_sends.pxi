@@ -202,7 +202,7 @@ cdef PlainSend plain_send(
     send.unique = Span(facts.key, facts.key_size)
     send.body_at, send.body_size = head.end, stop - head.end
     if keys is not None:
-        signer = signer_of(found, count, send.body, keys)
+        signer = signer_of(found, count, Span(head.end, stop - head.end), keys)
         if signer is None or signer is NotImplemented:
             return None
         send.key = keys[signer]

@@ -13,6 +13,7 @@ are compared, too; one outside of its column raises ValueError, since Arrow woul
 
 cimport cython
 from cpython.buffer cimport (
+    PyBUF_READ,
     PyBUF_SIMPLE,
     PyBUF_STRIDED_RO,
     PyBUF_WRITABLE,
@@ -26,6 +27,7 @@ from cpython.bytes cimport (
     PyBytes_GET_SIZE,
 )
 from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeASCII, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -68,6 +70,7 @@ cdef uint32_t MAGIC_V1 = 0xDAA320A7
 cdef uint32_t MAGIC_V2 = 0xDAA320AB
 
 include "_numbers.pxi"
+include "_sha1.pxi"
 include "_batches.pxi"
 include "_properties.pxi"
 include "_plain_batches.pxi"
