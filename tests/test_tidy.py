@@ -73,7 +73,7 @@ def syntax_trees() -> Iterator[None]:
 
 
 LINES_MAX = {
-    "access": 1_245,
+    "access": 1_244,
     "admin": 5_978,
     "arrow": 1_289,
     "broker": 24_437,
@@ -96,7 +96,7 @@ LINES_MAX = {
     "store": 11_088,
     "testing": 1_299,
     "wire": 11_493,
-    "all of src": 144_162,
+    "all of src": 144_161,
     "tests": 178_565,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the

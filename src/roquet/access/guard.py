@@ -174,21 +174,20 @@ class AccessGuard:
         deciding = self._plain_deciding[request.code]
         if deciding is None:
             return True
-        key = request.key
-        if (
-            key is None
-            or self._tables_now() is not self._tables
-            or self._keys.get(key.user) is not key  # it is one of earlier tables
-        ):
+        if self._tables_now() is not self._tables:
             return False
-        code, values, address = request.code, deciding(request), peer.address
+        key, code, values = request.key, request.code, deciding(request)
+        address = peer.address
         if self._latest.get(address) != (key, code, values):
+            if key is None or self._keys.get(key.user) is not key:  # it is one of earlier tables
+                return False
             all_values = values if isinstance(values, tuple) else (values,)
             if not self._is_remembered(key.user, all_values, code, peer):
                 return False
             if len(self._latest) >= ALLOWED_MAX:
                 self._latest.clear()
             self._latest[address] = key, code, values
+        assert key is not None, "nothing is remembered of a request without one"
         self.user = key.user
         return True
 
