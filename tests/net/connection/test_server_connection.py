@@ -1,6 +1,7 @@
 """Clients that do not read, or do not end what they begin, in virtual time."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -438,6 +439,7 @@ class Sends:
         self.router.add(Send, self._usual)
         self.router.add(GetKV, lambda call, peer: self._note(f"get {call.key}"))
         self.is_open = True
+        self.limits = ServerLimits()
         self.router.add_plain([310], plain_sends, self.plain, lambda: self.is_open)
         self.peer: Any = None
         self.client = Collector()
@@ -461,7 +463,11 @@ class Sends:
         connect_in_process(
             lambda: self.client,
             lambda: ServerConnection(
-                self.router.dispatch, this_loop().clock, lambda _: None, plain=self.router
+                self.router.dispatch,
+                this_loop().clock,
+                lambda _: None,
+                self.limits,
+                plain=self.router,
             ),
         )
 
@@ -610,6 +616,22 @@ async def test_pulls_wait_for_a_peer_that_does_not_read_and_go_the_short_way_the
     assert pulls.peer.burst.waited_ms(this_loop().clock.monotonic_ms()) == 0
     assert await pulls.receive(pull_of(3)) == [0, 1, 2, 3]
     assert pulls.taken == [f"plain {number}" for number in range(4)]
+
+
+@needs_compiler
+async def test_a_crowded_iteration_serves_a_read_for_one_write(pulls: Sends) -> None:
+    async def tick() -> None:
+        while len(pulls.taken) < 20:
+            pulls.taken.append("next iteration")
+            await asyncio.sleep(0)
+
+    pulls.limits.turn.crowded = 1
+    ticks = asyncio.create_task(tick())
+    pulls.client.transport.write(b"".join(map(pull_of, range(3))))
+    await ticks
+    served = [n for n, what in enumerate(pulls.taken) if what.startswith("plain")]
+    assert [pulls.taken[n] for n in served] == ["plain 0", "plain 1", "plain 2"]
+    assert all(right - left > 1 for left, right in pairwise(served))
 
 
 @needs_compiler

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from tests.store.conftest import DataDir, fill
 
-from roquet.model.errors import MessageIllegal
+from roquet.model.errors import MessageIllegal, StoreFull
+from roquet.rules.retention import DiskUsage
 from roquet.store.commit_log.log import WRITE_PAST_MAP_MIN, CommitLog
 from roquet.store.filesystem.files import FileWriter, RealFiles
 from roquet.store.filesystem.mapped_file import MapPool
@@ -91,6 +92,27 @@ def test_growth_has_a_limit(monkeypatch: pytest.MonkeyPatch, size_max: int) -> N
     monkeypatch.setattr("roquet.store.commit_log.log.GROWTH_MAX", size_max)
     ends = grown(1 << 30)
     assert max(right - left for left, right in pairwise(ends)) == max(size_max, 4096)
+
+
+class QuotaFiles(MemoryFiles):
+    """A disk with much free space, of which little may be used; or one that does not tell."""
+
+    def usage(self, _directory: Path) -> DiskUsage:
+        if not self.capacity % 2:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return DiskUsage(1 << 40, 1 << 40)
+
+
+@pytest.mark.parametrize("capacity", [45_057, 45_056])
+def test_a_log_grows_by_steps_where_there_is_no_room_for_more(capacity: int) -> None:
+    files = QuotaFiles(capacity)
+    log = CommitLog(MapPool(files, 9), Path("/log"), 1 << 20, 4096)
+    while log.end < 44_000:
+        append(log, b"x" * 1_000)
+    with pytest.raises(StoreFull):
+        append(log, b"x" * 1_000)
+    assert log.tail is not None
+    assert log.tail.allocated == 45_056
 
 
 class CountingFiles(MemoryFiles):

@@ -183,6 +183,7 @@ class ProcessSignals:
             return
         if len(self._open) > 1 and self._received is not None:  # one may have been dropped unclosed
             return
+        self._received = None
         for number in STOP_SIGNALS:
             if _is_default(before := signal.getsignal(number)):
                 self._before[number] = before
@@ -238,13 +239,15 @@ class ProcessSignals:
         """
         began_ms = SYSTEM_CLOCK.monotonic_ms()
         self._is_waiting = True
-        while any(
-            not consumer.is_in_main_thread
-            and SYSTEM_CLOCK.monotonic_ms() - began_ms < consumer.close_timeout_ms
-            for consumer in self._open
-        ):
-            sleep(CLOSED_POLL_S)
-        self._is_waiting = False
+        try:
+            while any(
+                not consumer.is_in_main_thread
+                and SYSTEM_CLOCK.monotonic_ms() - began_ms < consumer.close_timeout_ms
+                for consumer in self._open
+            ):
+                sleep(CLOSED_POLL_S)
+        finally:
+            self._is_waiting = False
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         stopped: list[StopSignals] = []

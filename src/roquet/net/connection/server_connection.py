@@ -149,7 +149,9 @@ class ServerConnection(PeerConnection):
             if not is_plain or not chunk:
                 break
             begun_ms = begun_ms or self._received_ms
-            if self.is_full or self._received_ms - begun_ms >= TURN_MS:
+            is_over = self._received_ms - begun_ms >= TURN_MS
+            # In a crowded iteration nothing is written before its end.
+            if is_over or self.is_full or self._turn.crowded:
                 self._keep(chunk)
                 return b""
         return chunk

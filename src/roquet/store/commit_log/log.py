@@ -18,7 +18,7 @@ from operator import add
 from pathlib import Path
 from typing import Final
 
-from roquet.model.errors import MessageIllegal, StoreError
+from roquet.model.errors import MessageIllegal, StoreError, StoreFull
 from roquet.store.commit_log.unindexed_buffer import UnindexedBuffer
 from roquet.store.filesystem.files import FileWriter
 from roquet.store.filesystem.mapped_file import MappedFile, MapPool
@@ -267,8 +267,12 @@ class CommitLog:
 
     def _extend(self, file: MappedFile, at: int, end: int) -> None:
         file.allocated = max(file.allocated, at)
-        if end > file.allocated:
+        if end <= file.allocated:
+            return
+        try:
             file.extend(end, self._growth(file.allocated))
+        except StoreFull:  # a quota may leave less than is free on the disk
+            file.extend(end, self._step)
 
     def _growth(self, allocated: int) -> int:
         """Bytes to allocate at once for a file that has so many: as many again, within limits.
@@ -280,8 +284,10 @@ class CommitLog:
         wanted = min(allocated // step * step, GROWTH_MAX)
         if wanted <= step:
             return step
-        free = self._pool.files.usage(self.segments.directory).free
-        return wanted if wanted <= free * FREE_SHARE else step
+        with suppress(OSError):
+            free = self._pool.files.usage(self.segments.directory).free
+            return wanted if wanted <= free * FREE_SHARE else step
+        return step
 
     def begin_at(self, position: int) -> None:
         """Begin an empty log at a position, perhaps inside its first file. Raises StoreFull."""
