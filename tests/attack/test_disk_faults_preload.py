@@ -16,6 +16,7 @@ import pytest
 
 from harness import servers
 from harness.ports import free_port
+from harness.processes import ProcessFailed
 from roquet.model.errors import CallError
 from roquet.net.channel import Channel
 from roquet.wire.calls.admin.topic import CreateTopic
@@ -157,7 +158,7 @@ def test_no_answer_of_a_real_broker_is_false(
     try:
         with broker(tmp_path, port, fault):
             asyncio.run(send_all(port, history))
-    except RuntimeError as error:  # it did not start, and has to say why in a line
+    except ProcessFailed as error:  # it did not start, and has to say why in a line
         if "cannot be used: Input/output error" not in str(error):
             raise
     with broker(tmp_path, port, {}):
