@@ -97,7 +97,7 @@ LINES_MAX = {
     "testing": 1_299,
     "wire": 11_493,
     "all of src": 144_172,
-    "tests": 178_613,
+    "tests": 178_614,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""
