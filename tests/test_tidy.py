@@ -87,7 +87,7 @@ LINES_MAX = {
     "metrics": 959,
     "model": 1_786,
     "namesrv": 1_186,
-    "net": 4_599,
+    "net": 4_596,
     "observe": 910,
     "pictures": 607,
     "proxy": 4_416,
@@ -96,7 +96,7 @@ LINES_MAX = {
     "store": 11_094,
     "testing": 1_299,
     "wire": 11_493,
-    "all of src": 144_172,
+    "all of src": 144_169,
     "tests": 178_614,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the

@@ -11,7 +11,7 @@ served for some milliseconds at a time, so that other connections have their tur
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from roquet.net.clock import Clock
 from roquet.net.connection.peer_connection import (
@@ -23,12 +23,9 @@ from roquet.net.connection.peer_connection import (
 from roquet.net.limits.fair_share import FREQUENT_CODES
 from roquet.net.limits.request_limits import ReadBurst
 from roquet.net.limits.server_limits import PARTIAL_FREE, ServerLimits
-from roquet.net.router import Router
+from roquet.net.router import PlainRequest, Router
 from roquet.rules.admission import SLOW_MS
 from roquet.wire.command import Command
-
-if TYPE_CHECKING:
-    from roquet.net.router import PlainRequest
 
 SERVER_BUFFER_HIGH: Final = 1024 * 1024
 """Unsent bytes above which a client is not served until it reads: four ordinary replies to pulls.
@@ -156,7 +153,7 @@ class ServerConnection(PeerConnection):
                 return b""
         return chunk
 
-    def _answer_plain(self, router: Router, requests: Sequence["PlainRequest"]) -> tuple[int, bool]:
+    def _answer_plain(self, router: Router, requests: Sequence[PlainRequest]) -> tuple[int, bool]:
         """Answer plain requests up to one that is not, or to replies that are enough for one write.
 
         Gives where those that were answered end in their chunk, and whether all of them were plain.
